@@ -1,0 +1,3 @@
+"""voicebench: load tests for real-time voice agents, scored from what was recorded."""
+
+__version__ = "0.3.0"

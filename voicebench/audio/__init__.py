@@ -1,0 +1,1 @@
+"""Levels, tracks, files and synthesis: bytes and arrays in, arrays and bytes out."""

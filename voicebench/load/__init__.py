@@ -1,0 +1,1 @@
+"""How many sessions, when: arithmetic on session numbers."""

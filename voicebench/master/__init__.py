@@ -1,0 +1,1 @@
+"""The run: merges what the workers measured, and reports it."""

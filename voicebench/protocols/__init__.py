@@ -1,0 +1,1 @@
+"""What agents speak: bytes to session events and back, without a socket."""

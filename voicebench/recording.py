@@ -1,0 +1,70 @@
+"""One session as it was recorded: both tracks and all that happened, before anything is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from voicebench.events import AgentTranscript, Samples
+from voicebench.records import FINISHED, Outcome
+from voicebench.scenario.model import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedTurn:
+    """When a turn's audio played, seconds since session start, and what started it."""
+
+    id: str
+    trigger: Literal["anchor", "timeout"]
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Packets:
+    """The agent's audio packets in order of arrival, as arrays of shape (packets,): no object per packet."""
+
+    time_s: npt.NDArray[np.float64]
+    level_db: npt.NDArray[np.float64]
+    duration_s: npt.NDArray[np.float64]
+
+
+def no_packets() -> Packets:
+    """Packets of an agent that never said anything."""
+    empty = np.zeros(0)
+    return Packets(empty, empty, empty)
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """How late the tester itself was, one value a frame sent, ms, shape (frames,)."""
+
+    send_ms: npt.NDArray[np.float64]
+    """Actual send time of the frame minus its due time."""
+    drain_gap_ms: npt.NDArray[np.float64]
+    """Widest time between two looks at the agent's socket since the frame before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Everything scoring needs. Tracks are int16 at the scenario's rate, sample 0 at session start."""
+
+    session_id: str
+    scenario: Scenario
+    duration_s: float
+    user: Samples
+    agent: Samples
+    turns: tuple[PlayedTurn, ...]
+    packets: Packets
+    clears_s: tuple[float, ...] = ()
+    transcripts: tuple[AgentTranscript, ...] = ()
+    truncated: bool = False
+    clock: Literal["virtual", "real"] = "real"
+    outcome: Outcome = FINISHED
+    lateness: Lateness | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Further keys of the bundle, kept as they are."""

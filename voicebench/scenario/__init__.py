@@ -1,0 +1,1 @@
+"""What to say: scenario and plan files, from text to frozen data."""
