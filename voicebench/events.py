@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from voicebench.errors import FailureReason
+
 Samples: TypeAlias = npt.NDArray[np.int16]
 """Mono audio, int16, shape (samples,), full scale 32768."""
 
@@ -39,11 +41,13 @@ class AgentTranscript:
 
 @dataclass(frozen=True, slots=True)
 class AgentClosed:
-    """The agent's side of the line is gone. `code` is the WebSocket close code, None for a bare reset."""
+    """The agent's side of the line is gone. `code` is the WebSocket close code, None for a bare reset; `reason` is set
+    by a transport that knows more than the code tells (bytes that broke the protocol); `text` is then its sentence."""
 
     time_s: float
     code: int | None = None
     text: str = ""
+    reason: FailureReason | None = None
 
 
 AgentEvent: TypeAlias = AgentAudio | AgentClear | AgentTranscript | AgentClosed

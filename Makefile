@@ -1,0 +1,50 @@
+# The two commands of the README are `make demo` and `make test`. Everything lives in .venv, made here.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := voicebench tests examples
+DEMO_OUT := demo-results
+
+.PHONY: help install check test test-fast test-counterparts demo bench soak clean
+
+help:
+	@echo "make demo    two dozen calls to the mock agent over WebSocket, with a report"
+	@echo "make test    formatting, types, and all tests"
+	@echo "make test-fast | test-counterparts | bench | clean"
+
+# Installed again only when the project's own description of itself changes.
+$(VENV)/installed: pyproject.toml voicebench/__init__.py
+	$(PYTHON) -c 'import sys; sys.exit("voicebench needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+install: $(VENV)/installed
+
+check: install
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+
+test-fast: install
+	$(BIN)/python -m pytest -m "not slow"
+
+# The fast suite first: it says sooner what is wrong. One summary line at the end speaks for all.
+test: check
+	$(BIN)/python -m pytest
+
+# Against the single-machine package of the same name, in an environment of its own.
+test-counterparts: install
+	$(BIN)/python tests/support/counterparts.py
+
+demo: install
+	$(BIN)/python examples/demo.py $(DEMO_OUT)
+
+bench: install
+	PYTHONPATH=. $(BIN)/python tests/bench/bench_startup.py
+	PYTHONPATH=. $(BIN)/python tests/bench/bench_scoring.py
+	PYTHONPATH=. $(BIN)/python tests/bench/bench_virtual.py
+	PYTHONPATH=. $(BIN)/python tests/bench/bench_truth.py
+
+clean:
+	rm -rf $(VENV) $(DEMO_OUT) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,66 @@
+"""What a user would hear: packets and clears -> the agent's track. No jitter buffer (the "edge model").
+
+A packet is heard from its arrival on, or behind what is still queued. A clear drops what has arrived and has not been
+played. What has been listened to (the horizon) never changes afterwards, so that the detector that listens during the
+session and the one that scores it hear the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from voicebench.events import Samples
+
+_GROW_S = 8
+
+
+class Playout:
+    """The agent's track as it grows. Positions are samples since session start."""
+
+    def __init__(self, sample_rate_hz: int) -> None:
+        self._rate_hz = sample_rate_hz
+        self._track: Samples = np.zeros(_GROW_S * sample_rate_hz, dtype=np.int16)
+        self.queued_until = 0
+        """Where the next packet is heard at the earliest: the end of all audio placed and not dropped."""
+
+    def place(self, samples: Samples, time_s: float, *, horizon: int) -> int:
+        """Queue a packet that arrived at `time_s`, and return the position it is heard from.
+
+        A packet stamped before the horizon was read late: it is placed there.
+        """
+        start = max(self._position(time_s), self.queued_until, horizon)
+        end = start + len(samples)
+        if end > len(self._track):
+            self._grow(end)
+        self._track[start:end] = samples
+        self.queued_until = end
+        return start
+
+    def clear(self, time_s: float, *, horizon: int) -> int:
+        """Drop what is queued after `time_s`, and return how many samples that was."""
+        cut = max(self._position(time_s), horizon)
+        if cut >= self.queued_until:
+            return 0
+        dropped = self.queued_until - cut
+        self._track[cut : self.queued_until] = 0
+        self.queued_until = cut
+        return dropped
+
+    def heard(self, start: int, end: int) -> Samples:
+        """The track from `start` to `end`: silence where nothing was placed."""
+        if end > len(self._track):
+            self._grow(end)
+        return self._track[start:end]
+
+    def track(self, n_samples: int) -> Samples:
+        """The first `n_samples` of the track, a copy."""
+        return self.heard(0, n_samples).copy()
+
+    def _position(self, time_s: float) -> int:
+        return round(time_s * self._rate_hz)
+
+    def _grow(self, end: int) -> None:
+        # Doubling, zero-filled: an agent that sends an hour of audio at once costs an hour of memory, no more.
+        track = np.zeros(max(end, 2 * len(self._track)), dtype=np.int16)
+        track[: len(self._track)] = self._track
+        self._track = track

@@ -1,0 +1,399 @@
+"""One session as a machine: ticks and agent events in, what to send and a recording out.
+
+It knows no socket and no clock. The shells (virtual clock, pacer, adapter greenlet) call `hear` for what the agent did
+and `step` at a tick; in between they send the frames the last `Step` named without asking again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from voicebench.audio.level import energy_of, level_dbfs
+from voicebench.events import AgentAudio, AgentClear, AgentClosed, AgentEvent, AgentTranscript, Samples
+from voicebench.instants import NS_PER_S, ms_to_ns, ns_to_s, s_to_ns, samples_to_ns
+from voicebench.playout import Playout
+from voicebench.protocols.failures import close_name, reason_of_close
+from voicebench.recording import Lateness, Packets, PlayedTurn, Recording
+from voicebench.records import FINISHED, Outcome
+from voicebench.scenario.model import Scenario, Turn
+from voicebench.scoring import session_frame_samples
+from voicebench.vad import StreamingVad, detect_segments
+
+NEVER = 1 << 62
+LEVEL_DIGITS = 4
+ORDERLY_CLOSES = (1000, 1001)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the shell does until tick `wake`: send frames `at`, `at + 1`, ... of a turn's clip, then silence."""
+
+    clip: int | None
+    """Index of the turn whose audio is being sent; None: silence."""
+    at: int
+    """Which frame of the clip the tick of the step sends."""
+    wake: int
+    """The tick to call `step` at again. Any event calls for a step at the next tick."""
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Script:
+    """A scenario with its audio: what every session of it shares.
+
+    Attributes:
+        clips: int16, one a turn, at the scenario's rate.
+        clip_frames: Frames that each clip takes on the session's grid; the last is filled up with silence.
+        speech_ns: First and last boundary of the speech in each clip, as the user's detector hears it; None when it
+            hears nothing.
+    """
+
+    scenario: Scenario
+    clips: tuple[Samples, ...]
+    frame_samples: int
+    clip_frames: tuple[int, ...]
+    speech_ns: tuple[tuple[int, int] | None, ...]
+
+    def frame(self, clip: int, at: int) -> Samples:
+        """One frame of a clip, filled up with silence."""
+        part = self.clips[clip][at * self.frame_samples : (at + 1) * self.frame_samples]
+        return part if len(part) == self.frame_samples else np.pad(part, (0, self.frame_samples - len(part)))
+
+    def tick_ns(self, tick: int) -> int:
+        """When the tick is due, nanoseconds since session start."""
+        return samples_to_ns(tick * self.frame_samples, self.scenario.sample_rate)
+
+    def tick_from(self, instant_ns: int) -> int:
+        """The first tick at or after the instant."""
+        grid = self.frame_samples * NS_PER_S
+        tick = max(0, -(-instant_ns * self.scenario.sample_rate // grid))
+        while tick > 0 and self.tick_ns(tick - 1) >= instant_ns:  # a tick's own instant was rounded up to whole ns
+            tick -= 1
+        return tick
+
+    @property
+    def frame_s(self) -> float:
+        """The true period of the grid, seconds."""
+        return self.frame_samples / self.scenario.sample_rate
+
+
+def prepare(scenario: Scenario, clips: Sequence[Samples]) -> Script:
+    """Lay the turns' audio on the session's frame grid.
+
+    Raises:
+        ValueError: Not one clip a turn.
+    """
+    if len(clips) != len(scenario.turns):
+        raise ValueError(f"{len(scenario.turns)} turns need as many clips, got {len(clips)}")
+    frame_samples = session_frame_samples(scenario.sample_rate, scenario.frame_ms)
+    return Script(
+        scenario=scenario,
+        clips=tuple(clips),
+        frame_samples=frame_samples,
+        clip_frames=tuple(-(-len(clip) // frame_samples) for clip in clips),
+        speech_ns=tuple(_speech_ns(clip, scenario) for clip in clips),
+    )
+
+
+def shortest_session_s(script: Script) -> float:
+    """What a session of this script lasts at least: its turns' audio and the tail, no answer waited for."""
+    scenario = script.scenario
+    spoken_s = sum(len(clip) for clip in script.clips) / scenario.sample_rate
+    return min(spoken_s + scenario.tail_ms / 1000.0, scenario.max_duration_ms / 1000.0)
+
+
+def _speech_ns(clip: Samples, scenario: Scenario) -> tuple[int, int] | None:
+    segments = detect_segments(clip, scenario.sample_rate, scenario.vad_user)
+    return (s_to_ns(segments[0].start_s), s_to_ns(segments[-1].end_s)) if segments else None
+
+
+@dataclass(slots=True)
+class _Played:
+    turn: Turn
+    trigger: Literal["anchor", "timeout"]
+    tick: int
+    start_ns: int
+    end_ns: int
+    speech_start_ns: int
+    speech_end_ns: int
+
+
+@dataclass(slots=True)
+class _Log:
+    """What arrived, as columns: no object a packet."""
+
+    time_s: array[float] = field(default_factory=lambda: array("d"))
+    level_db: array[float] = field(default_factory=lambda: array("d"))
+    duration_s: array[float] = field(default_factory=lambda: array("d"))
+    clears_s: list[float] = field(default_factory=list)
+    transcripts: list[AgentTranscript] = field(default_factory=list)
+
+
+class Session:
+    """WAITING <-> PLAYING -> TAIL -> ENDED; the line's end, a cut or a failure ends it from anywhere.
+
+    WAITING   the anchor came and its delay has passed, or timeout_ms without one   -> PLAYING
+    PLAYING   the turn's audio is over: another turn is left                        -> WAITING
+              none is left                                                          -> TAIL
+    TAIL      tail_ms passed, the agent is silent, the last turn is decided         -> ENDED
+    any       max_duration_ms, `end`, or the agent has closed                       -> ENDED
+    """
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        scenario = script.scenario
+        self._playout = Playout(scenario.sample_rate)
+        self._vad = StreamingVad(scenario.sample_rate, scenario.vad_agent)
+        self._margin_ns = samples_to_ns(self._vad.rule.frame_samples, scenario.sample_rate)
+        self._listened = 0
+        self._ticks = 0
+        self._onsets_ns: list[int] = []
+        self._offsets_ns: list[int] = []
+        self._played: list[_Played] = []
+        self._log = _Log()
+        self._max_tick = script.tick_from(ms_to_ns(scenario.max_duration_ms))
+        self._closed: AgentClosed | None = None
+        self.outcome: Outcome | None = None
+        """How it ended; None while it goes on."""
+
+    @property
+    def ended(self) -> bool:
+        return self.outcome is not None
+
+    @property
+    def ticks(self) -> int:
+        """Frames of session time that have passed: its length on the grid."""
+        return self._ticks
+
+    @property
+    def turn_name(self) -> str:
+        """Where in the script it is, for people: "turn 3 of 5"."""
+        return f"turn {max(1, len(self._played))} of {len(self.script.scenario.turns)}"
+
+    def hear(self, event: AgentEvent) -> None:
+        """Take what the agent did. `time_s` is when it arrived, seconds since session start; before 0 counts as 0."""
+        if self.outcome is not None:
+            return
+        time_s = max(0.0, event.time_s)
+        if isinstance(event, AgentAudio):
+            self._hear_audio(event.samples, time_s)
+        elif isinstance(event, AgentClear):
+            self._playout.clear(time_s, horizon=self._listened)
+            self._log.clears_s.append(time_s)
+        elif isinstance(event, AgentTranscript):
+            self._log.transcripts.append(AgentTranscript(event.role, event.text, time_s, event.final))
+        else:
+            self._closed = self._closed or event
+
+    def _hear_audio(self, samples: Samples, time_s: float) -> None:
+        if not len(samples):
+            return
+        self._playout.place(samples, time_s, horizon=self._listened)
+        level = level_dbfs(energy_of(samples), len(samples))
+        self._log.time_s.append(time_s)
+        # Rounded here, once: the live score and the one from the bundle must see the same number.
+        self._log.level_db.append(round(level, LEVEL_DIGITS))
+        self._log.duration_s.append(len(samples) / self.script.scenario.sample_rate)
+
+    def step(self, tick: int) -> Step:
+        """Listen up to the tick, decide, and say what to send from it on.
+
+        Args:
+            tick: Ascending from 0; its frame's due time is `script.tick_ns(tick)`, however late the call comes.
+        """
+        if self.outcome is not None:
+            return Step(None, 0, NEVER, ended=True)
+        self._ticks = tick
+        self._listen(tick * self.script.frame_samples)
+        now_ns = self.script.tick_ns(tick)
+        ending = self._ending(tick, now_ns)
+        if ending is not None:
+            self.outcome = ending
+            return Step(None, 0, NEVER, ended=True)
+        self._maybe_start_turn(tick, now_ns)
+        return self._step_from(tick, now_ns)
+
+    def end(self, outcome: Outcome, ticks: int) -> None:
+        """End it from outside (cut, lost, failed); `ticks` frames have been sent."""
+        if self.outcome is None:
+            self._ticks = max(self._ticks, ticks)
+            self._listen(self._ticks * self.script.frame_samples)
+            self.outcome = outcome
+
+    def _listen(self, until: int) -> None:
+        for event in self._vad.push(self._playout.heard(self._listened, until)):
+            times = self._onsets_ns if event.kind == "onset" else self._offsets_ns
+            times.append(s_to_ns(event.time_s))
+        self._listened = until
+
+    def _ending(self, tick: int, now_ns: int) -> Outcome | None:
+        if self._closed is not None:
+            return self._ending_by_close(self._closed, now_ns)
+        if tick >= self._max_tick or self._is_over(now_ns):
+            return self._without_line_trouble()
+        return None
+
+    def _without_line_trouble(self) -> Outcome:
+        if self._log.time_s:
+            return FINISHED
+        return Outcome("failed", "no_audio", "the agent sent no audio at all; does it speak this protocol and rate?")
+
+    def _ending_by_close(self, closed: AgentClosed, now_ns: int) -> Outcome:
+        if closed.code in ORDERLY_CLOSES and self._last_turn_decided(now_ns):
+            return self._without_line_trouble()
+        reason = closed.reason or reason_of_close(closed.code)
+        where = f"at {closed.time_s:.1f} s, in {self.turn_name}"
+        return Outcome("failed", reason, f"{_goodbye(closed)} {where}; counted as {reason!r}")
+
+    def _is_over(self, now_ns: int) -> bool:
+        if len(self._played) < len(self.script.scenario.turns):
+            return False
+        tail_ns = self._played[-1].end_ns + ms_to_ns(self.script.scenario.tail_ms)
+        return now_ns >= tail_ns and self._agent_is_silent and self._last_turn_decided(now_ns)
+
+    @property
+    def _agent_is_silent(self) -> bool:
+        return self._playout.queued_until <= self._listened and not self._vad.undecided
+
+    def _last_turn_decided(self, now_ns: int) -> bool:
+        if len(self._played) < len(self.script.scenario.turns):
+            return False
+        return now_ns >= self._deadline_ns or self._is_answered(self._played[-1])
+
+    @property
+    def _deadline_ns(self) -> int:
+        # One analysis frame more: the detector may place the user's offset that much later in the session's track.
+        last = self._played[-1]
+        return last.speech_end_ns + ms_to_ns(last.turn.response_timeout_ms) + self._margin_ns
+
+    def _is_answered(self, played: _Played) -> bool:
+        return bool(self._onsets_ns) and self._onsets_ns[-1] > played.speech_start_ns + self._margin_ns
+
+    def _maybe_start_turn(self, tick: int, now_ns: int) -> None:
+        turns = self.script.scenario.turns
+        if len(self._played) == len(turns) or now_ns < self._previous_end_ns:
+            return
+        turn = turns[len(self._played)]
+        due_ns, trigger = self._due(turn)
+        if now_ns >= due_ns:
+            self._start_turn(turn, trigger, tick, now_ns)
+
+    @property
+    def _previous_end_ns(self) -> int:
+        return self._played[-1].end_ns if self._played else 0
+
+    def _due(self, turn: Turn) -> tuple[int, Literal["anchor", "timeout"]]:
+        """When the turn starts as things stand, and by what. Once the anchor came the time-out no longer applies."""
+        anchor_ns = self._anchor_ns(turn)
+        if anchor_ns is None:
+            return self._previous_end_ns + ms_to_ns(turn.start.timeout_ms), "timeout"
+        return anchor_ns + ms_to_ns(turn.start.delay_ms), "anchor"
+
+    def _anchor_ns(self, turn: Turn) -> int | None:
+        after = turn.start.after
+        if after == "session_start":
+            return 0
+        if after == "previous_turn_end":
+            return self._previous_end_ns
+        times = self._onsets_ns if after == "agent_speech_start" else self._offsets_ns
+        return next((time_ns for time_ns in times if time_ns >= self._previous_end_ns), None)
+
+    def _start_turn(self, turn: Turn, trigger: Literal["anchor", "timeout"], tick: int, now_ns: int) -> None:
+        index = len(self._played)
+        end_ns = now_ns + samples_to_ns(len(self.script.clips[index]), self.script.scenario.sample_rate)
+        speech_ns = self.script.speech_ns[index]
+        self._played.append(
+            _Played(
+                turn=turn,
+                trigger=trigger,
+                tick=tick,
+                start_ns=now_ns,
+                end_ns=end_ns,
+                speech_start_ns=now_ns if speech_ns is None else now_ns + speech_ns[0],
+                speech_end_ns=end_ns if speech_ns is None else now_ns + speech_ns[1],
+            )
+        )
+
+    def _step_from(self, tick: int, now_ns: int) -> Step:
+        clip, at = None, 0
+        if self._played and tick - self._played[-1].tick < self.script.clip_frames[len(self._played) - 1]:
+            clip, at = len(self._played) - 1, tick - self._played[-1].tick
+        return Step(clip, at, max(tick + 1, min(self._wake(now_ns, tick), self._max_tick)))
+
+    def _wake(self, now_ns: int, tick: int) -> int:
+        if now_ns < self._previous_end_ns:
+            return self.script.tick_from(self._previous_end_ns)
+        if not self._agent_is_silent:
+            return tick + 1
+        turns = self.script.scenario.turns
+        if len(self._played) < len(turns):
+            return self.script.tick_from(self._due(turns[len(self._played)])[0])
+        tail_ns = self._played[-1].end_ns + ms_to_ns(self.script.scenario.tail_ms)
+        if self._is_answered(self._played[-1]):
+            return self.script.tick_from(tail_ns)
+        return self.script.tick_from(max(tail_ns, self._deadline_ns))
+
+    def recording(
+        self,
+        session_id: str,
+        *,
+        clock: Literal["virtual", "real"],
+        lateness: Lateness | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Recording:
+        """What was recorded, once it has ended.
+
+        Raises:
+            RuntimeError: It has not ended.
+        """
+        if self.outcome is None:
+            raise RuntimeError("the session has not ended")
+        script, log = self.script, self._log
+        n_samples = self._ticks * script.frame_samples
+        duration_s = n_samples / script.scenario.sample_rate
+        heard = sum(time_s <= duration_s for time_s in log.time_s)
+        columns = (np.array(column[:heard]) for column in (log.time_s, log.level_db, log.duration_s))
+        started = [played for played in self._played if played.tick < self._ticks]
+        return Recording(
+            session_id=session_id,
+            scenario=script.scenario,
+            duration_s=duration_s,
+            user=self._user_track(n_samples),
+            agent=self._playout.track(n_samples),
+            turns=tuple(
+                PlayedTurn(played.turn.id, played.trigger, ns_to_s(played.start_ns), ns_to_s(played.end_ns))
+                for played in started
+            ),
+            packets=Packets(*columns),
+            clears_s=tuple(time_s for time_s in log.clears_s if time_s <= duration_s),
+            transcripts=tuple(said for said in log.transcripts if said.time_s <= duration_s),
+            truncated=len(started) < len(script.scenario.turns) and self._ticks >= self._max_tick,
+            clock=clock,
+            outcome=self.outcome,
+            lateness=lateness,
+            extra=extra or {},
+        )
+
+    def _user_track(self, n_samples: int) -> Samples:
+        track = np.zeros(n_samples, dtype=np.int16)
+        for played, clip in zip(self._played, self.script.clips, strict=False):
+            start = played.tick * self.script.frame_samples
+            part = clip[: max(0, n_samples - start)]
+            track[start : start + len(part)] = part
+        return track
+
+
+def _goodbye(closed: AgentClosed) -> str:
+    if closed.reason is not None and closed.text:
+        return closed.text  # the transport's own sentence, which names the place
+    how = (
+        "the connection broke without a close"
+        if closed.code is None
+        else f"agent closed, code {close_name(closed.code)}"
+    )
+    return f"{how} ({closed.text})" if closed.text else how

