@@ -53,6 +53,7 @@ FLOORS: dict[str, int] = {
     "voicebench.load_files": 2,
     "voicebench.local_run": 2,
     "voicebench.master": 2,
+    "voicebench.mock_connection": 2,
     "voicebench.mock_server": 2,
     "voicebench.mock_truth": 2,
     "voicebench.worker": 2,
@@ -66,7 +67,11 @@ stands here by name: a new one has no floor until somebody has thought about it.
 APART = {"voicebench.master": "voicebench.worker", "voicebench.worker": "voicebench.master"}
 
 IMPURE = frozenset(
-    ("asyncio", "flask", "gevent", "logging", "os", "pathlib", "select", "signal", "socket", "subprocess", "threading", "zmq")
+    (
+        "asyncio", "concurrent", "ctypes", "flask", "gevent", "logging", "multiprocessing", "os", "pathlib",
+        "select", "selectors", "shutil", "signal", "socket", "socketserver", "ssl", "subprocess",
+        "tempfile", "threading", "zmq",
+    )
 )  # fmt: skip
 ONLY_THE_CLOCK = "voicebench.clock"
 NOW = frozenset((("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today")))
@@ -86,13 +91,13 @@ def module_name(path: Path, root: Path) -> str:
 
 
 def floor_of(module: str) -> int | None:
-    """The floor of a module; None when it has none. The package's own entry is for its `__init__.py` alone."""
-    while module:
-        if module in FLOORS and (module != "voicebench" or FLOORS.get(module) is not None):
+    """The floor of a module; None when it has none. The entry of `voicebench` is for its `__init__.py` alone."""
+    if module == "voicebench":
+        return FLOORS[module]
+    while "." in module:
+        if module in FLOORS:
             return FLOORS[module]
         module = module.rpartition(".")[0]
-        if module == "voicebench":
-            return None
     return None
 
 
@@ -110,8 +115,11 @@ def imports_of(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[Impo
             for alias in node.names:
                 yield Import(f"{origin}.{alias.name}", node.lineno)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "__import__"):
-            if node.args and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str):
-                yield Import(node.args[0].value, node.lineno)
+            yield from (
+                Import(argument.value, node.lineno)
+                for argument in node.args[:1]
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+            )
 
 
 def violations(source: str, path: Path, module: str) -> list[str]:

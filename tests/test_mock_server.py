@@ -290,7 +290,7 @@ def test_a_hundred_callers_at_once_are_all_answered():
         calls = [gevent.spawn(call) for _ in range(100)]
         gevent.joinall(calls, raise_error=True)
         assert {greenlet.get() for greenlet in calls} == {3200}
-        assert server.sessions <= 100
+        assert server.service.sessions <= 100
 
 
 def test_a_taken_port_is_our_own_trouble():

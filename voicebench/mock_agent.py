@@ -6,6 +6,7 @@ Its latencies are whatever its options say and tell nothing about any real produ
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
@@ -81,11 +82,20 @@ class MockAgent:
     Noise shorter than barge_in_min_ms over the agent's speech is not a turn.
     """
 
-    def __init__(self, options: MockOptions, *, sample_rate_hz: int, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        options: MockOptions,
+        *,
+        sample_rate_hz: int,
+        seed: int | None = None,
+        extra_delay_ms: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         """`seed` draws the jitter instead of the options' own, in the second and later sessions of a run; the voice
-        stays that of the options, so that sessions share the synthesized replies."""
+        stays that of the options, so that sessions share the synthesized replies. `extra_delay_ms` is asked at the
+        end of each user turn how much longer the answer takes: the load of the moment, for an agent that has one."""
         self._options = options
         self._rate_hz = sample_rate_hz
+        self._extra_delay_ms = extra_delay_ms
         self._seed = options.seed if seed is None else seed
         self._random = np.random.PCG64(self._seed)
         self._state: Literal["listening", "waiting", "speaking"] = "listening"
@@ -139,7 +149,7 @@ class MockAgent:
 
     def _end_of_turn(self) -> Heard:
         options = self._options
-        delay_ms = options.response_delay_ms + options.jitter_ms * self._uniform()
+        delay_ms = options.response_delay_ms + options.jitter_ms * self._uniform() + self._extra_delay_ms()
         self._respond_at = self._heard_samples + self._samples_of(delay_ms) - _ALMOST
         self._turn_pending = False
         self._state = "waiting"

@@ -34,22 +34,6 @@ class Answer:
     facts: list[Fact] = field(default_factory=list)
 
 
-class BusyAgent(MockAgent):
-    """A mock agent that takes longer to answer when the server is busy."""
-
-    def __init__(
-        self, options: MockOptions, *, sample_rate_hz: int, seed: int, extra_delay_ms: Callable[[], float]
-    ) -> None:
-        """`extra_delay_ms` is asked at the end of each user turn."""
-        self._extra_delay_ms = extra_delay_ms
-        super().__init__(options, sample_rate_hz=sample_rate_hz, seed=seed)
-
-    def _end_of_turn(self) -> Heard:
-        heard = super()._end_of_turn()
-        self._respond_at += self._samples_of(self._extra_delay_ms())
-        return heard
-
-
 class Conversation:
     """Audio messages to answers. Its media time is the audio heard so far; arrival times are only noted."""
 
@@ -63,7 +47,7 @@ class Conversation:
         extra_delay_ms: Callable[[], float],
     ) -> None:
         """`extra_delay_ms`: how much the load of the moment slows the agent down."""
-        self._agent = BusyAgent(options, sample_rate_hz=sample_rate_hz, seed=seed, extra_delay_ms=extra_delay_ms)
+        self._agent = MockAgent(options, sample_rate_hz=sample_rate_hz, seed=seed, extra_delay_ms=extra_delay_ms)
         self._tester = tester
         self._rate_hz = sample_rate_hz
         self._extra_delay_ms = extra_delay_ms

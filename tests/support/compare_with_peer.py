@@ -314,16 +314,20 @@ def reason_for(session: Session, index: int, key: str, ours: dict[str, Any], the
         return LAST_INSTANT if last and any(at_s >= session.document["duration_s"] for at_s in at_end) else None
     if unheard:
         return UNHEARD
-    return reason_in_speech(session, key, ours, next_start_s)
+    return reason_in_speech(session, key, ours, other, next_start_s)
 
 
-def reason_in_speech(session: Session, key: str, ours: dict[str, Any], next_start_s: float | None) -> Reason | None:
+def reason_in_speech(
+    session: Session, key: str, ours: dict[str, Any], other: Any, next_start_s: float | None
+) -> Reason | None:
     agent = session.ours["session"]["agent_segments"]
     onset_s = ours["user_onset_s"]
     if key in ("talk_over", "ttfa_ms") and ours["response_latency_ms"] == 0.0:
         return DECIMAL  # there it is -0.0000000001 for some, which takes the first audio away as well
     reply = next((segment for segment in agent if segment[0] > onset_s + EPS_S), None)
-    late = next_start_s is not None and reply is not None and reply[0] > next_start_s - S_TOLERANCE
+    # There, such a reply does not exist.
+    gone = other is None or other is False
+    late = gone and next_start_s is not None and reply is not None and reply[0] > next_start_s - S_TOLERANCE
     if key in ("responded", "response_latency_ms", "spurious_response") and late:
         return LIMIT
     if key == "ttfa_ms" and reply is not None:
