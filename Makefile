@@ -15,6 +15,7 @@ help:
 # Installed again only when the project's own description of itself changes.
 $(VENV)/installed: pyproject.toml voicebench/__init__.py
 	$(PYTHON) -c 'import sys; sys.exit("voicebench needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
+	@echo "installing into $(VENV), once: half a minute or so"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@

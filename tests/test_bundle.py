@@ -11,7 +11,7 @@ from tests.test_virtual import CONVERSATION, script_of
 from voicebench import bundle
 from voicebench.bundle_files import read_bundle, write_files
 from voicebench.errors import AudioError, BundleError, ScenarioError
-from voicebench.recording import Lateness
+from voicebench.recording import lateness_of
 from voicebench.records import Outcome
 from voicebench.scoring import score
 from voicebench.virtual import run_virtual
@@ -22,7 +22,7 @@ def recording():
     script, options = script_of(CONVERSATION)
     made = run_virtual(script, options).recording("call/../17", clock="virtual", extra={"number": 17})
     ticks = round(made.duration_s * 50)
-    lateness = Lateness(np.linspace(0.0, 12.0, ticks), np.full(ticks, 1.25))
+    lateness = lateness_of(np.linspace(0.0, 12.0, ticks), np.full(ticks, 1.25))
     return replace(made, lateness=lateness, outcome=Outcome("failed", "dropped", "reset"))
 
 

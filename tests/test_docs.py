@@ -152,7 +152,7 @@ def report() -> dict[str, Any]:
         lateness_ms=Distribution([0.1]),
     )
     results = collector.total.check({"max_talk_overs": 0})
-    end = RunEnd(results, 1, 1, 1, lost=0, overloaded=False, generator_failures=0, signal_exit=None)
+    end = RunEnd(results, 1, 1, 1, failed=0, lost=0, overloaded=False, generator_failures=0, signal_exit=None)
     facts = RunFacts(
         id="run",
         name="run",

@@ -21,6 +21,7 @@ from voicebench.scenario.yaml_text import read_document
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
+CUSTOM = EXAMPLES / "custom_adapter.yaml"
 PIPECAT = EXAMPLES / "pipecat"
 SHIPPED = ROOT / "voicebench" / "examples"
 NEEDS_FILES_OF_ITS_OWN = SHIPPED / "plan.yaml"  # names scenarios that the user writes first (tests/cli/test_example.py)
@@ -248,21 +249,22 @@ def test_the_custom_adapter_measures_what_the_built_in_one_does(tmp_path):
         assert own["summary"][metric]["p50"] == pytest.approx(built_in["summary"][metric]["p50"], abs=20.0)
 
 
+def _with_examples():
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])}
+
+
 def _run_example(folder, name, *flags):
-    env = {**os.environ, "PYTHONPATH": str(EXAMPLES)}
     out = folder / name
-    scenario = EXAMPLES / "custom_adapter.yaml"
     # A library that waits uncooperatively would block for ever, and no timeout inside the run could end it.
-    done = voicebench("run", scenario, *flags, "-q", "--out", out, cwd=folder, env=env, timeout_s=60)
+    done = voicebench("run", CUSTOM, *flags, "-q", "--out", out, cwd=folder, env=_with_examples(), timeout_s=60)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads((out / "report.json").read_text())
 
 
 @pytest.mark.slow
 def test_the_custom_adapter_without_an_agent_is_exit_3_and_names_the_trouble(tmp_path):
-    env = {**os.environ, "PYTHONPATH": str(EXAMPLES)}
-    scenario = EXAMPLES / "custom_adapter.yaml"
-    done = voicebench("run", scenario, "--url", "ws://127.0.0.1:9", "--no-write", cwd=tmp_path, env=env, timeout_s=60)
+    flags = ("--url", "ws://127.0.0.1:9", "--no-write")
+    done = voicebench("run", CUSTOM, *flags, cwd=tmp_path, env=_with_examples(), timeout_s=60)
     assert done.returncode == 3
     assert "Connection refused" in done.stderr
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from voicebench.cli import main
+from voicebench.cli import entry
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(entry())

@@ -149,8 +149,8 @@ def encode(recording: Recording, scenario_document: Mapping[str, Any]) -> dict[s
     }
     if recording.lateness is not None:
         document["lateness"] = {
-            "send_ms": recording.lateness.send_ms.round(3).tolist(),
-            "drain_gap_ms": recording.lateness.drain_gap_ms.round(3).tolist(),
+            "send_ms": recording.lateness.send_ms.tolist(),
+            "drain_gap_ms": recording.lateness.drain_gap_ms.tolist(),
         }
     return {
         "user.wav": wav.encode(recording.user, rate_hz),

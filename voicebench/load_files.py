@@ -98,6 +98,9 @@ class _Loader:
     def load(self, path: str) -> LoadedPlan:
         source, folder = ("<stdin>", "") if path == STDIN else (path, os.path.dirname(path))
         document = read_document(_read_text(path, source), source=source)
+        mistaken = _mistaken_for_a_plan(document)
+        if mistaken:
+            raise ScenarioError([Problem(source, None, None, "", mistaken)])
         if value_at(document.value, "scenarios") is not None and value_at(document.value, "turns") is None:
             plan, prepared = self._plan(document, folder)
         else:
@@ -267,16 +270,31 @@ def _read_text(path: str, source: str) -> bytes:
         if path == STDIN:
             return sys.stdin.buffer.read(MAX_BYTES + 1)
         with open(path, "rb") as file:
-            return file.read(MAX_BYTES + 1)
+            text = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         raise ScenarioError([Problem(source, None, None, "", _why(error, path))]) from None
+    if text.startswith((b"RIFF", b"fLaC", b"OggS")):
+        raise ScenarioError([Problem(source, None, None, "", "is audio: name it in a scenario, audio: {file: ...}")])
+    if b"\0" in text[:1024] and not text.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ScenarioError([Problem(source, None, None, "", "is a binary file, not YAML text")])
+    return text
+
+
+def _mistaken_for_a_plan(document: Document) -> str | None:
+    """Our own files, which would be wrong in every line: one sentence says what they are instead."""
+    if str(value_at(document.value, "format")).startswith("voicebench-recording/"):
+        return "is a recording, not a scenario: score its folder with `voicebench score`"
+    if str(value_at(document.value, "schema")).startswith("voicebench-report/"):
+        return "is a run's report, not a scenario: give the file that was run"
+    return None
 
 
 def _why(error: Exception, path: str) -> str:
     if isinstance(error, FileNotFoundError):
         return f"does not exist.{_near_file(path)}" if _near_file(path) else "does not exist"
     if isinstance(error, IsADirectoryError):
-        return "is a folder, not a file"
+        recorded = os.path.exists(os.path.join(path, "session.json"))
+        return "is a folder, not a file" + (": `voicebench score` is for recordings" if recorded else "")
     if isinstance(error, PermissionError):
         return "cannot be read: permission denied"
     return f"cannot be read: {getattr(error, 'strerror', None) or error}"

@@ -17,8 +17,11 @@ _GROW_S = 8
 class Playout:
     """The agent's track as it grows. Positions are samples since session start."""
 
-    def __init__(self, sample_rate_hz: int) -> None:
+    def __init__(self, sample_rate_hz: int, *, longest: int | None = None) -> None:
+        """`longest`: where the session ends at the latest; nobody hears what would be played after it, so it is not
+        kept, whatever the agent sends."""
         self._rate_hz = sample_rate_hz
+        self._longest = longest
         self._track: Samples = np.zeros(_GROW_S * sample_rate_hz, dtype=np.int16)
         self.queued_until = 0
         """Where the next packet is heard at the earliest: the end of all audio placed and not dropped."""
@@ -28,17 +31,21 @@ class Playout:
 
         A packet stamped before the horizon was read late: it is placed there.
         """
-        start = max(self._position(time_s), self.queued_until, horizon)
+        start = max(round(time_s * self._rate_hz), self.queued_until, horizon)
+        self.queued_until = start + len(samples)
+        if self._longest is not None and self.queued_until > self._longest:
+            samples = samples[: max(0, self._longest - start)]
+            if not len(samples):
+                return start
         end = start + len(samples)
         if end > len(self._track):
             self._grow(end)
         self._track[start:end] = samples
-        self.queued_until = end
         return start
 
     def clear(self, time_s: float, *, horizon: int) -> int:
         """Drop what is queued after `time_s`, and return how many samples that was."""
-        cut = max(self._position(time_s), horizon)
+        cut = max(round(time_s * self._rate_hz), horizon)
         if cut >= self.queued_until:
             return 0
         dropped = self.queued_until - cut
@@ -55,9 +62,6 @@ class Playout:
     def track(self, n_samples: int) -> Samples:
         """The first `n_samples` of the track, a copy."""
         return self.heard(0, n_samples).copy()
-
-    def _position(self, time_s: float) -> int:
-        return round(time_s * self._rate_hz)
 
     def _grow(self, end: int) -> None:
         # Doubling, zero-filled: an agent that sends an hour of audio at once costs an hour of memory, no more.

@@ -49,6 +49,15 @@ class Lateness:
     """Widest time between two looks at the agent's socket since the frame before."""
 
 
+LATENESS_DIGITS = 3
+"""A microsecond. Rounded where it enters, once: the live score and the one from the bundle must see the same number."""
+
+
+def lateness_of(send_ms: npt.ArrayLike, drain_gap_ms: npt.ArrayLike) -> Lateness:
+    """The lateness of a session's frames, one value a frame, ms."""
+    return Lateness(*(np.array(column, dtype=np.float64).round(LATENESS_DIGITS) for column in (send_ms, drain_gap_ms)))
+
+
 @dataclass(frozen=True, slots=True)
 class Recording:
     """Everything scoring needs. Tracks are int16 at the scenario's rate, sample 0 at session start."""

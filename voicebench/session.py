@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from voicebench.audio.level import energy_of, level_dbfs
+from voicebench.audio.level import FULL_SCALE, SILENCE_DBFS
 from voicebench.events import AgentAudio, AgentClear, AgentClosed, AgentEvent, AgentTranscript, Samples
 from voicebench.instants import NS_PER_S, ms_to_ns, ns_to_s, s_to_ns, samples_to_ns
 from voicebench.playout import Playout
@@ -27,6 +28,15 @@ from voicebench.vad import StreamingVad, detect_segments
 NEVER = 1 << 62
 LEVEL_DIGITS = 4
 ORDERLY_CLOSES = (1000, 1001)
+MEASURED_PACKETS, MEASURED_SAMPLES = 64, 1 << 16
+
+# Beyond these an agent is no longer talking to anybody, and the tester's memory and time are at stake.
+MAX_AHEAD_S = 600.0
+"""How much audio may wait to be heard."""
+MAX_EVENTS, MAX_EVENTS_PER_S = 60_000, 1000
+"""Messages: those ten minutes in packets of 10 ms, and 1,000 for each second."""
+MAX_FINAL_CHARS = 100_000
+"""Final user transcripts: what is said in two hours. More would take seconds to score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +48,7 @@ class Step:
     at: int
     """Which frame of the clip the tick of the step sends."""
     wake: int
-    """The tick to call `step` at again. Any event calls for a step at the next tick."""
+    """The tick to call `step` at again, or earlier when `hear` says so."""
     ended: bool = False
 
 
@@ -123,15 +133,77 @@ class _Played:
     speech_end_ns: int
 
 
-@dataclass(slots=True)
 class _Log:
     """What arrived, as columns: no object a packet."""
 
-    time_s: array[float] = field(default_factory=lambda: array("d"))
-    level_db: array[float] = field(default_factory=lambda: array("d"))
-    duration_s: array[float] = field(default_factory=lambda: array("d"))
-    clears_s: list[float] = field(default_factory=list)
-    transcripts: list[AgentTranscript] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.clears_s = array("d")
+        self.transcripts: list[AgentTranscript] = []
+        self.final_chars = 0
+        self._time_s = array("d")
+        self._n_samples = array("q")
+        self._energy = array("d")
+        self._unmeasured: list[Samples] = []
+        self._unmeasured_samples = 0
+
+    @property
+    def n_packets(self) -> int:
+        return len(self._time_s)
+
+    @property
+    def n_events(self) -> int:
+        return len(self._time_s) + len(self.clears_s) + len(self.transcripts)
+
+    def packet(self, samples: Samples, time_s: float) -> None:
+        self._time_s.append(time_s)
+        self._n_samples.append(len(samples))
+        self._unmeasured.append(samples)
+        self._unmeasured_samples += len(samples)
+        # The energies of some dozens of packets at once cost a tenth of what they cost one by one.
+        if len(self._unmeasured) >= MEASURED_PACKETS or self._unmeasured_samples >= MEASURED_SAMPLES:
+            self._measure()
+
+    def said(self, said: AgentTranscript) -> None:
+        self.transcripts.append(said)
+        if said.final and said.role == "user":
+            self.final_chars += len(said.text)
+
+    def packets(self, duration_s: float, sample_rate_hz: int) -> Packets:
+        """Those that arrived up to the session's end."""
+        self._measure()
+        time_s = np.array(self._time_s)
+        heard = time_s <= duration_s
+        n_samples = np.array(self._n_samples, dtype=float)[heard]
+        # Rounded here, once: the live score and the one from the bundle must see the same number.
+        level_db = _levels_dbfs(np.array(self._energy)[heard], n_samples).round(LEVEL_DIGITS)
+        return Packets(time_s[heard], level_db, n_samples / sample_rate_hz)
+
+    def _measure(self) -> None:
+        if self._unmeasured:
+            wide = np.concatenate(self._unmeasured).astype(np.float64)
+            wide *= wide
+            lengths = np.array(self._n_samples[-len(self._unmeasured) :])
+            starts: npt.NDArray[np.int64] = np.cumsum(lengths) - lengths
+            self._energy.extend(np.add.reduceat(wide, starts))
+            self._unmeasured.clear()
+            self._unmeasured_samples = 0
+
+
+def _levels_dbfs(energy: npt.NDArray[np.float64], n_samples: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """`level_dbfs` for many."""
+    levels: npt.NDArray[np.float64] = np.full(len(energy), SILENCE_DBFS)
+    sounds = energy > 0
+    levels[sounds] = 10.0 * np.log10(energy[sounds] / n_samples[sounds]) - 20.0 * np.log10(FULL_SCALE)
+    return levels.clip(min=SILENCE_DBFS)
+
+
+class _Ear(StreamingVad):
+    """The online detector, which also tells how long nothing can come of listening on."""
+
+    def soonest(self) -> int:
+        """The position, in samples, up to which it must have heard before it can confirm another boundary."""
+        needed = self.rule.silence_frames if self.speaking else self.rule.speech_frames
+        return (self.frames + needed - self._run) * self.rule.frame_samples
 
 
 class Session:
@@ -147,8 +219,9 @@ class Session:
     def __init__(self, script: Script) -> None:
         self.script = script
         scenario = script.scenario
-        self._playout = Playout(scenario.sample_rate)
-        self._vad = StreamingVad(scenario.sample_rate, scenario.vad_agent)
+        self._max_tick = script.tick_from(ms_to_ns(scenario.max_duration_ms))
+        self._playout = Playout(scenario.sample_rate, longest=self._max_tick * script.frame_samples)
+        self._vad = _Ear(scenario.sample_rate, scenario.vad_agent)
         self._margin_ns = samples_to_ns(self._vad.rule.frame_samples, scenario.sample_rate)
         self._listened = 0
         self._ticks = 0
@@ -156,7 +229,8 @@ class Session:
         self._offsets_ns: list[int] = []
         self._played: list[_Played] = []
         self._log = _Log()
-        self._max_tick = script.tick_from(ms_to_ns(scenario.max_duration_ms))
+        self._idle = True
+        """Nothing is to be heard before another packet comes."""
         self._closed: AgentClosed | None = None
         self.outcome: Outcome | None = None
         """How it ended; None while it goes on."""
@@ -164,6 +238,11 @@ class Session:
     @property
     def ended(self) -> bool:
         return self.outcome is not None
+
+    @property
+    def over(self) -> bool:
+        """Nothing more is heard: it has ended, or will at the next tick, since the agent has closed."""
+        return self.outcome is not None or self._closed is not None
 
     @property
     def ticks(self) -> int:
@@ -175,30 +254,49 @@ class Session:
         """Where in the script it is, for people: "turn 3 of 5"."""
         return f"turn {max(1, len(self._played))} of {len(self.script.scenario.turns)}"
 
-    def hear(self, event: AgentEvent) -> None:
-        """Take what the agent did. `time_s` is when it arrived, seconds since session start; before 0 counts as 0."""
-        if self.outcome is not None:
-            return
+    def hear(self, event: AgentEvent) -> bool:
+        """Take what the agent did. `time_s` is when it arrived, seconds since session start; before 0 counts as 0.
+
+        Returns:
+            Whether `step` must be called at the next tick; False: nothing can come of it before the last step's `wake`.
+        """
+        if self.outcome is not None or self._closed is not None:
+            return False
         time_s = max(0.0, event.time_s)
+        news = True
         if isinstance(event, AgentAudio):
-            self._hear_audio(event.samples, time_s)
+            news = self._hear_audio(event.samples, time_s)
         elif isinstance(event, AgentClear):
             self._playout.clear(time_s, horizon=self._listened)
             self._log.clears_s.append(time_s)
         elif isinstance(event, AgentTranscript):
-            self._log.transcripts.append(AgentTranscript(event.role, event.text, time_s, event.final))
+            self._log.said(AgentTranscript(event.role, event.text, time_s, event.final))
+            news = False
         else:
-            self._closed = self._closed or event
+            self._closed = event
+        excess = self._excess(time_s)
+        if excess is not None:
+            self._closed = AgentClosed(time_s, None, excess, "protocol")
+        return news or excess is not None
 
-    def _hear_audio(self, samples: Samples, time_s: float) -> None:
+    def _hear_audio(self, samples: Samples, time_s: float) -> bool:
         if not len(samples):
-            return
+            return False
         self._playout.place(samples, time_s, horizon=self._listened)
-        level = level_dbfs(energy_of(samples), len(samples))
-        self._log.time_s.append(time_s)
-        # Rounded here, once: the live score and the one from the bundle must see the same number.
-        self._log.level_db.append(round(level, LEVEL_DIGITS))
-        self._log.duration_s.append(len(samples) / self.script.scenario.sample_rate)
+        self._log.packet(samples, time_s)
+        return self._idle
+
+    def _excess(self, time_s: float) -> str | None:
+        """What the agent sent too much of, in a sentence; None: nothing."""
+        log = self._log
+        ahead_s = self._playout.queued_until / self.script.scenario.sample_rate - time_s
+        if ahead_s > MAX_AHEAD_S:
+            return f"the agent sent more than {MAX_AHEAD_S / 60:g} minutes of audio ahead of its being heard"
+        if log.n_events > MAX_EVENTS + MAX_EVENTS_PER_S * time_s:
+            return f"the agent floods the line: {log.n_events} messages of audio, clears and transcripts"
+        if log.final_chars > MAX_FINAL_CHARS:
+            return f"the agent sent final user transcripts of more than {MAX_FINAL_CHARS} characters"
+        return None
 
     def step(self, tick: int) -> Step:
         """Listen up to the tick, decide, and say what to send from it on.
@@ -216,14 +314,17 @@ class Session:
             self.outcome = ending
             return Step(None, 0, NEVER, ended=True)
         self._maybe_start_turn(tick, now_ns)
+        # One analysis frame later even the rest of audio that fills no such frame has been decided on.
+        heard_all = self._playout.queued_until + self._vad.rule.frame_samples <= self._listened
+        self._idle = heard_all and not self._vad.undecided
         return self._step_from(tick, now_ns)
 
     def end(self, outcome: Outcome, ticks: int) -> None:
         """End it from outside (cut, lost, failed); `ticks` frames have been sent."""
         if self.outcome is None:
             self._ticks = max(self._ticks, ticks)
-            self._listen(self._ticks * self.script.frame_samples)
             self.outcome = outcome
+            self._listen(self._ticks * self.script.frame_samples)
 
     def _listen(self, until: int) -> None:
         for event in self._vad.push(self._playout.heard(self._listened, until)):
@@ -239,7 +340,7 @@ class Session:
         return None
 
     def _without_line_trouble(self) -> Outcome:
-        if self._log.time_s:
+        if self._log.n_packets:
             return FINISHED
         return Outcome("failed", "no_audio", "the agent sent no audio at all; does it speak this protocol and rate?")
 
@@ -247,7 +348,7 @@ class Session:
         if closed.code in ORDERLY_CLOSES and self._last_turn_decided(now_ns):
             return self._without_line_trouble()
         reason = closed.reason or reason_of_close(closed.code)
-        where = f"at {closed.time_s:.1f} s, in {self.turn_name}"
+        where = f"at {max(0.0, closed.time_s):.1f} s, in {self.turn_name}"
         return Outcome("failed", reason, f"{_goodbye(closed)} {where}; counted as {reason!r}")
 
     def _is_over(self, now_ns: int) -> bool:
@@ -326,17 +427,26 @@ class Session:
         return Step(clip, at, max(tick + 1, min(self._wake(now_ns, tick), self._max_tick)))
 
     def _wake(self, now_ns: int, tick: int) -> int:
+        """The first tick at which anything can be decided, unless `hear` says otherwise before."""
         if now_ns < self._previous_end_ns:
+            self._idle = False  # whatever is heard meanwhile, the next decision is taken when the turn's audio is over
             return self.script.tick_from(self._previous_end_ns)
-        if not self._agent_is_silent:
-            return tick + 1
+        boundary = NEVER if self._idle else self._tick_at(self._vad.soonest())
         turns = self.script.scenario.turns
         if len(self._played) < len(turns):
-            return self.script.tick_from(self._due(turns[len(self._played)])[0])
-        tail_ns = self._played[-1].end_ns + ms_to_ns(self.script.scenario.tail_ms)
-        if self._is_answered(self._played[-1]):
-            return self.script.tick_from(tail_ns)
-        return self.script.tick_from(max(tail_ns, self._deadline_ns))
+            turn = turns[len(self._played)]
+            due = self.script.tick_from(self._due(turn)[0])
+            return due if self._anchor_ns(turn) is not None else min(due, boundary)
+        over = self.script.tick_from(self._played[-1].end_ns + ms_to_ns(self.script.scenario.tail_ms))
+        if not self._is_answered(self._played[-1]):
+            over = max(over, min(boundary, self.script.tick_from(self._deadline_ns)))
+        if self._vad.speaking:
+            return max(over, boundary)
+        return tick + 1 if self._vad.undecided else max(over, self._tick_at(self._playout.queued_until))
+
+    def _tick_at(self, position: int) -> int:
+        """The first tick at which the session has listened that far."""
+        return -(-position // self.script.frame_samples)
 
     def recording(
         self,
@@ -356,8 +466,6 @@ class Session:
         script, log = self.script, self._log
         n_samples = self._ticks * script.frame_samples
         duration_s = n_samples / script.scenario.sample_rate
-        heard = sum(time_s <= duration_s for time_s in log.time_s)
-        columns = (np.array(column[:heard]) for column in (log.time_s, log.level_db, log.duration_s))
         started = [played for played in self._played if played.tick < self._ticks]
         return Recording(
             session_id=session_id,
@@ -369,7 +477,7 @@ class Session:
                 PlayedTurn(played.turn.id, played.trigger, ns_to_s(played.start_ns), ns_to_s(played.end_ns))
                 for played in started
             ),
-            packets=Packets(*columns),
+            packets=log.packets(duration_s, script.scenario.sample_rate),
             clears_s=tuple(time_s for time_s in log.clears_s if time_s <= duration_s),
             transcripts=tuple(said for said in log.transcripts if said.time_s <= duration_s),
             truncated=len(started) < len(script.scenario.turns) and self._ticks >= self._max_tick,

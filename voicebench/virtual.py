@@ -32,14 +32,13 @@ def run_virtual(script: Script, options: MockOptions, *, seed: int | None = None
     tick = 0
     while not (step := session.step(tick)).ended:
         first = tick
-        outputs: list[MockOutput] = []
-        while tick < step.wake and not outputs:
+        news = False
+        while tick < step.wake and not news:
             active = step.clip is not None and _flag(activity[step.clip], step.at + tick - first)
-            outputs = agent.step(active=active, n_samples=script.frame_samples)
-            for output in outputs:
+            for output in agent.step(active=active, n_samples=script.frame_samples):
                 event = event_of(output, ns_to_s(script.tick_ns(tick)))
-                if event is not None:
-                    session.hear(event)
+                if event is not None and session.hear(event):
+                    news = True
             tick += 1
     return session
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
+from voicebench.cli.help import Command
 from voicebench.errors import UsageError
 
 
-@click.command("example")
+@click.command("example", cls=Command)
 @click.argument("name", required=False)
 @click.option("-O", "--output", metavar="FILE", help="Write to this file instead of printing.")
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from voicebench.distribution import FEW_FOR_P95, FEW_FOR_P99, Distribution
+import codecs
+import os
+from collections.abc import Mapping
+from typing import TextIO
 
 NOTHING = "–"
-FEW = "*"
-"""Beside a p95 of fewer than 20 values or a p99 of fewer than 100; a footnote explains it."""
+_IN_ASCII = str.maketrans({"–": "-", "✓": "+", "✗": "x", "…": "."})
+"""Each as wide as what it stands for, so that columns stay columns."""
+_LOCALE = ("LC_ALL", "LC_CTYPE", "LANG")
 
 
 def ms(value_ms: float | None) -> str:
@@ -16,17 +20,6 @@ def ms(value_ms: float | None) -> str:
     ('748 ms', '–')
     """
     return NOTHING if value_ms is None else f"{value_ms:,.0f} ms"
-
-
-def percentile(values: Distribution, percent: float) -> str:
-    """A percentile, marked where it has few values.
-
-    >>> percentile(Distribution([100.0]), 95)
-    '100 ms*'
-    """
-    few = values.count < (FEW_FOR_P99 if percent >= 99 else FEW_FOR_P95 if percent >= 95 else 0)
-    shown = ms(values.percentile(percent))
-    return shown + FEW if few and values.count else shown
 
 
 def share(value: float | None) -> str:
@@ -47,6 +40,15 @@ def number(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.10g}"
 
 
+def count(n: int, word: str) -> str:
+    """How many of something.
+
+    >>> count(1, "session"), count(1200, "session")
+    ('1 session', '1,200 sessions')
+    """
+    return f"{n:,} {word}" + ("" if n == 1 else "s")
+
+
 def duration(value_s: float) -> str:
     """A length of time, coarse.
 
@@ -59,3 +61,20 @@ def duration(value_s: float) -> str:
     if seconds < 3600:
         return f"{seconds // 60} min {seconds % 60} s"
     return f"{seconds // 3600} h {seconds % 3600 // 60} min"
+
+
+def fit(text: str, stream: TextIO) -> str:
+    """Our own marks as this stream can show them; what users named stays as it is."""
+    return text.translate(_IN_ASCII) if wants_ascii(stream, os.environ) else text
+
+
+def wants_ascii(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """Whether our marks would be garbage: another encoding than UTF-8, or the locale C, asked for by name.
+
+    Python itself writes UTF-8 under the locale C, and sets LC_CTYPE to say so; who set LANG=C may see otherwise. No
+    locale at all is no wish: containers have none, and their logs are read as UTF-8.
+    """
+    if codecs.lookup(stream.encoding or "utf-8").name != "utf-8":
+        return True
+    wishes = [environment[name] for name in _LOCALE if environment.get(name, "C.UTF-8") != "C.UTF-8"]
+    return bool(wishes) and wishes[0] in ("C", "POSIX")

@@ -16,10 +16,14 @@ from typing import Any, Protocol
 import gevent
 import msgspec
 
-from voicebench.cli.format import NOTHING, duration, ms
+from voicebench.cli.output import say
+from voicebench.cli.progress import line_of
+from voicebench.local_run import LocalRun
 
 LINE_EVERY_S = 10.0
 BLOCK_EVERY_S = 0.5
+LAST_PICTURE_S = 2.0
+"""So long the painter may take to wipe its block off; then it goes by force."""
 
 Snapshot = Callable[[], Mapping[str, Any]]
 
@@ -27,14 +31,20 @@ Snapshot = Callable[[], Mapping[str, Any]]
 class View(Protocol):
     def start(self) -> None: ...
 
+    def note(self, text: str) -> None:
+        """A sentence that stays, whatever is drawn."""
+
     def stop(self) -> None: ...
 
 
 class QuietView:
-    """Shows nothing."""
+    """Shows notes alone."""
 
     def start(self) -> None:
         pass
+
+    def note(self, text: str) -> None:
+        say(text)
 
     def stop(self) -> None:
         pass
@@ -50,6 +60,9 @@ class LineView:
     def start(self) -> None:
         self._loop = gevent.spawn(self._run)
 
+    def note(self, text: str) -> None:
+        say(text)
+
     def stop(self) -> None:
         if self._loop is not None:
             self._loop.kill()
@@ -57,18 +70,20 @@ class LineView:
     def _run(self) -> None:
         while True:
             gevent.sleep(LINE_EVERY_S)
-            print(line_of(self._snapshot()), file=sys.stderr, flush=True)
+            say(line_of(self._snapshot()))
 
 
 class BlockView:
-    """A live block, drawn by a sibling process."""
+    """A live block, drawn by a sibling process. Should that die, lines take its place."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._loop: Any = None
         self._painter: subprocess.Popen[bytes] | None = None
+        self._instead: LineView | None = None
 
     def start(self) -> None:
+        # A session of its own: Ctrl-C is for the run.
         self._painter = subprocess.Popen(
             [sys.executable, "-m", "voicebench.cli.painter"], stdin=subprocess.PIPE, start_new_session=True
         )
@@ -76,27 +91,48 @@ class BlockView:
         os.set_blocking(self._painter.stdin.fileno(), False)
         self._loop = gevent.spawn(self._run)
 
+    def note(self, text: str) -> None:
+        if self._instead is not None or not self._tell({"note": text}):
+            say(text)
+
     def stop(self) -> None:
         if self._loop is not None:
             self._loop.kill()
-        if self._painter is not None and self._painter.stdin is not None:
-            self._show()
-            with contextlib.suppress(OSError):
-                self._painter.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._painter.wait(timeout=2.0)
+        if self._instead is not None:
+            self._instead.stop()
+        elif self._painter is not None:
+            self._tell(self._snapshot())
+            self._dismiss()
 
     def _run(self) -> None:
-        while True:
-            self._show()
+        while self._painter is not None and self._painter.poll() is None:
+            self._tell(self._snapshot())
             gevent.sleep(BLOCK_EVERY_S)
+        self._dismiss()
+        self._instead = LineView(self._snapshot)
+        self._instead.start()
 
-    def _show(self) -> None:
+    def _tell(self, document: Mapping[str, Any]) -> bool:
         assert self._painter is not None
         assert self._painter.stdin is not None
-        # A painter that is behind misses a picture; one that died takes nothing with it.
+        try:
+            # A painter that is behind misses a picture; one that died takes nothing with it.
+            return os.write(self._painter.stdin.fileno(), msgspec.json.encode(document) + b"\n") > 0
+        except OSError:
+            return False
+
+    def _dismiss(self) -> None:
+        assert self._painter is not None
+        assert self._painter.stdin is not None
         with contextlib.suppress(OSError):
-            os.write(self._painter.stdin.fileno(), msgspec.json.encode(self._snapshot()) + b"\n")
+            self._painter.stdin.close()
+        try:
+            exit_code = self._painter.wait(timeout=LAST_PICTURE_S)
+        except subprocess.TimeoutExpired:
+            self._painter.kill()
+            exit_code = self._painter.wait()
+        if exit_code:
+            say("\033[?25h")  # it died over its picture: below that, and with the cursor it had hidden
 
 
 def choose_view(snapshot: Snapshot, *, quiet: bool) -> View:
@@ -108,17 +144,47 @@ def choose_view(snapshot: Snapshot, *, quiet: bool) -> View:
     return LineView(snapshot)
 
 
-def line_of(state: Mapping[str, Any]) -> str:
-    """A snapshot as one line.
+class Progress:
+    """What a view shows of a run, as plain data."""
 
-    >>> line_of({"elapsed_s": 9.0, "left_s": None, "state": "running", "live": 3, "started": 3, "finished": 0,
-    ...          "failed": 0, "cut": 0, "turns": 2, "missed": 1, "unreliable": 0, "p50_ms": 640.0, "p95_ms": None})
-    '9 s running: 3 live, 3 started, 0 finished, 0 failed; response p50 640 ms, p95 –; 1 missed, 0 unreliable of 2 turns'
-    """
-    left = f" ({duration(state['left_s'])} left)" if state["left_s"] is not None else ""
-    return (
-        f"{duration(state['elapsed_s'])} {state['state']}{left}: {state['live']} live, {state['started']} started, "
-        f"{state['finished']} finished, {state['failed']} failed; response p50 {ms(state['p50_ms'])}, "
-        f"p95 {ms(state['p95_ms']) if state['p95_ms'] is not None else NOTHING}; "
-        f"{state['missed']} missed, {state['unreliable']} unreliable of {state['turns']} turns"
-    )
+    def __init__(self, run: LocalRun) -> None:
+        self._run = run
+        self._drained_s: float | None = None
+
+    def __call__(self) -> dict[str, Any]:
+        engine, collector, load = self._run.engine, self._run.collector, self._run.engine.load
+        tally = collector.total.all
+        latency = tally.response_latency_ms
+        return {
+            "elapsed_s": engine.elapsed_s,
+            "left_s": self._left_s(),
+            "state": "draining" if engine.draining else "running",
+            "to_place": load.sessions,
+            "live": engine.live,
+            "started": engine.counts["started"],
+            "finished": collector.outcomes["finished"],
+            "failed": collector.outcomes["failed"],
+            "cut": collector.outcomes["cut"],
+            "reasons": dict(collector.reasons),
+            "turns": tally.counts["judged_turns"],
+            "missed": tally.counts["missed_responses"],
+            "unreliable": tally.counts["unreliable_turns"],
+            "p50_ms": latency.percentile(50),
+            "p95_ms": latency.percentile(95),
+            "max_ms": latency.max,
+            "late_p99_ms": collector.lateness_ms.percentile(99),
+        }
+
+    def drained_s(self) -> float:
+        """When sessions stopped being placed, since the run's start; the first call after that takes its time."""
+        if self._drained_s is None:
+            run_time_s, elapsed_s = self._run.engine.load.run_time_s, self._run.engine.elapsed_s
+            self._drained_s = elapsed_s if run_time_s is None else min(elapsed_s, run_time_s)
+        return self._drained_s
+
+    def _left_s(self) -> float | None:
+        """To the end of the run time; once sessions are only let finish, to their being cut."""
+        engine, load = self._run.engine, self._run.engine.load
+        if engine.draining:
+            return max(0.0, self.drained_s() + load.stop_timeout_s - engine.elapsed_s)
+        return None if load.run_time_s is None else max(0.0, load.run_time_s - engine.elapsed_s)

@@ -9,7 +9,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from voicebench.errors import UsageError
+from voicebench.cli.help import Advanced, Command, Number, Whole
+from voicebench.errors import ScenarioError, UsageError
 
 if TYPE_CHECKING:
     from voicebench.mock_delivery import Stutter
@@ -18,12 +19,18 @@ if TYPE_CHECKING:
 STUTTER = re.compile(r"(\d+(?:\.\d+)?)@(\d+(?:\.\d+)?)")
 
 
-@click.command("mock-server")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; only loopback ones.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 picks a free one.")
+@click.command("mock-server", cls=Command)
+@click.option(
+    "--host",
+    cls=Advanced,
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on: a loopback one, unless --insecure.",
+)
+@click.option("--port", type=Whole(0, 65535), default=8765, show_default=True, help="0 picks a free one.")
 @click.option(
     "--sample-rate",
-    type=click.IntRange(8000, 192000),
+    type=Whole(8000, 192000),
     default=16000,
     show_default=True,
     help="Hz, both ways. A connection may set its own: ?rate=HZ in the URL, or sample_rate in a start message.",
@@ -32,7 +39,8 @@ STUTTER = re.compile(r"(\d+(?:\.\d+)?)@(\d+(?:\.\d+)?)")
 @click.option("--truth", type=click.Path(path_type=Path, dir_okay=False), help="Log what really happened, JSON lines.")
 @click.option(
     "--burst",
-    type=click.FloatRange(0.0),
+    cls=Advanced,
+    type=Number(0.0),
     default=1.0,
     show_default=True,
     help="Send the agent's audio this many times faster than real time; 0: each reply all at once.",
@@ -40,28 +48,40 @@ STUTTER = re.compile(r"(\d+(?:\.\d+)?)@(\d+(?:\.\d+)?)")
 @click.option(
     "--stutter",
     "stutters",
+    cls=Advanced,
     metavar="MS@MS",
     multiple=True,
     help="200@500: a gap of 200 ms after 500 ms of every reply. May be given several times.",
 )
 @click.option(
     "--capacity",
-    type=click.IntRange(1),
+    cls=Advanced,
+    type=Whole(1),
     help="Above this many sessions at once, each further one delays every response by 50 ms more.",
 )
 @click.option(
     "--fail-rate",
-    type=click.FloatRange(0.0, 1.0),
+    cls=Advanced,
+    type=Number(0.0, 1.0),
     default=0.0,
     show_default=True,
     help="Refuse this share of connections with HTTP 503, chosen by the agent's seed.",
 )
 @click.option(
-    "--hangup-after-ms", type=click.FloatRange(0.0), help="Close (1000) this long after a connection was accepted."
+    "--hangup-after-ms", cls=Advanced, type=Number(0.0), help="Close (1000) this long after a connection was accepted."
 )
-@click.option("--tls-cert", type=click.Path(path_type=Path, dir_okay=False), help="Serve wss:// with this PEM chain.")
-@click.option("--tls-key", type=click.Path(path_type=Path, dir_okay=False), help="Its key, if in a file of its own.")
-@click.option("--insecure", is_flag=True, help="Allow a --host that other machines can reach: anybody may call.")
+@click.option(
+    "--tls-cert",
+    cls=Advanced,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Serve wss:// with this PEM chain.",
+)
+@click.option(
+    "--tls-key", cls=Advanced, type=click.Path(path_type=Path, dir_okay=False), help="Its key, if in a file of its own."
+)
+@click.option(
+    "--insecure", cls=Advanced, is_flag=True, help="Allow a --host that other machines can reach: anybody may call."
+)
 def command(
     host: str,
     port: int,
@@ -149,9 +169,12 @@ def _agent_options(pairs: tuple[str, ...]) -> MockOptions:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not (key and equals):
-            raise UsageError(f"-o {pair!r} is not of the form KEY=VALUE")
+            raise UsageError(f"-o {pair!r} is not of the form KEY=VALUE, for example -o response_delay_ms=250")
         options[key] = _list_of(value) if key == "transcripts" else value
-    return mock_options(options, path="-o")
+    try:
+        return mock_options(options, path="")
+    except ScenarioError as error:
+        raise UsageError("\n".join(f"-o {each.path}: {each.message}" for each in error.problems)) from None
 
 
 def _list_of(value: str) -> Any:

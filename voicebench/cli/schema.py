@@ -6,16 +6,22 @@ from typing import Literal
 
 import click
 
+from voicebench.cli.help import Command
 
-@click.command("schema")
-@click.argument("kind", type=click.Choice(["scenario", "plan"]), required=False)
+
+@click.command("schema", cls=Command)
+@click.argument("kind", metavar="[scenario|plan]", type=click.Choice(["scenario", "plan"]), required=False)
 def command(kind: Literal["scenario", "plan"] | None) -> int:
     """Print the JSON Schema (draft 2020-12) of scenario files or plan files; without an argument, one for both.
+
+    \b
+    Examples:
+      voicebench schema scenario > voicebench-scenario.schema.json
+      voicebench schema plan > voicebench-plan.schema.json
 
     An editor with a YAML language server completes and checks a file whose first line names the schema:
 
     \b
-      voicebench schema scenario > voicebench-scenario.schema.json
       # yaml-language-server: $schema=voicebench-scenario.schema.json
     """
     import json

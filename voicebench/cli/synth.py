@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from voicebench.cli.help import Command, Number, Whole
 from voicebench.clips import clip_bytes, clip_info, clip_names
 from voicebench.errors import AudioError, UsageError
 from voicebench.scenario.model import AudioSource, SynthKind
@@ -14,8 +15,8 @@ STDOUT = "-"
 _OF_SYNTHESIS = ("kind", "duration_ms", "level_db", "freq_hz", "seed")
 
 
-@click.command(name="synth")
-@click.argument("output", required=False, metavar="OUTPUT.wav", type=click.Path(allow_dash=True))
+@click.command("synth", cls=Command)
+@click.argument("output", required=False, metavar="OUTPUT.wav", type=click.Path(allow_dash=True, readable=False))
 @click.option(
     "--kind",
     type=click.Choice(["speech", "tone", "noise", "silence"]),
@@ -24,15 +25,13 @@ _OF_SYNTHESIS = ("kind", "duration_ms", "level_db", "freq_hz", "seed")
     help="What to make. Neural detectors don't take synthetic speech for speech: use --clip for real agents.",
 )
 @click.option("--clip", metavar="NAME", help="Write a shipped clip instead of a synthetic signal.")
-@click.option("--duration-ms", type=float, default=1500.0, show_default=True, help="Length in milliseconds.")
+@click.option("--duration-ms", type=Number(), default=1500.0, show_default=True, help="Length in milliseconds.")
 @click.option(
-    "--level-db", type=float, default=-20.0, show_default=True, help="RMS in dBFS (full scale 32768), at most -3."
+    "--level-db", type=Number(), default=-20.0, show_default=True, help="RMS in dBFS (full scale 32768), at most -3."
 )
-@click.option("--freq-hz", type=float, default=440.0, show_default=True, help="Frequency of a tone.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another seed, another signal.")
-@click.option(
-    "--sample-rate", type=click.IntRange(8000, 192000), default=16000, show_default=True, help="Samples a second."
-)
+@click.option("--freq-hz", type=Number(), default=440.0, show_default=True, help="Frequency of a tone.")
+@click.option("--seed", type=Whole(0), default=0, show_default=True, help="Another seed, another signal.")
+@click.option("--sample-rate", type=Whole(8000, 192000), default=16000, show_default=True, help="Samples a second.")
 @click.option("--list-clips", is_flag=True, help="List the shipped clips with what they say, and stop.")
 @click.pass_context
 def command(
@@ -50,17 +49,18 @@ def command(
     """Write a test signal to a WAV file (mono, 16-bit); "-" writes it to standard output.
 
     \b
-    voicebench synth hello.wav --clip opening
-    voicebench synth beep.wav --kind tone --freq-hz 1000 --duration-ms 500
-    voicebench synth - --kind noise --level-db -30 | aplay
+    Examples:
+      voicebench synth hello.wav --clip opening
+      voicebench synth beep.wav --kind tone --freq-hz 1000 --duration-ms 500
+      voicebench synth - --kind noise --level-db -30 | aplay
     """
     if list_clips:
         _list_clips()
         return
     if output is None:
-        raise click.UsageError('Missing argument "OUTPUT.wav": where to write, or "-" for standard output.')
+        raise click.UsageError('OUTPUT.wav is missing: where to write, or "-" for standard output')
     if output == STDOUT and sys.stdout.isatty():
-        raise click.UsageError('Standard output is a terminal; redirect it ("> tone.wav") or name a file.')
+        raise click.UsageError('standard output is a terminal: redirect it ("> tone.wav") or name a file')
     if clip is not None:
         _refuse_with_clip(ctx)
         data, what = _clip_wav(clip, sample_rate)
@@ -83,7 +83,7 @@ def _refuse_with_clip(ctx: click.Context) -> None:
     given = [name for name in _OF_SYNTHESIS if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
     if given:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise click.UsageError(f"{flags}: only for synthetic signals, a clip is written as it is; leave out --clip.")
+        raise click.UsageError(f"{flags}: only for synthetic signals, a clip is written as it is; leave out --clip")
 
 
 def _clip_wav(name: str, rate_hz: int) -> tuple[bytes, str]:
@@ -103,7 +103,7 @@ def _synthetic_wav(source: AudioSource, rate_hz: int) -> tuple[bytes, str]:
     try:
         track = synth.render(source, rate_hz)
     except AudioError as error:
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError(_by_flag(str(error))) from None
     details = {
         "speech": f" at {source.level_db:g} dBFS, seed {source.seed}",
         "noise": f" at {source.level_db:g} dBFS, seed {source.seed}",
@@ -113,9 +113,16 @@ def _synthetic_wav(source: AudioSource, rate_hz: int) -> tuple[bytes, str]:
     return wav.encode(track, rate_hz), f"{source.synth}{details}, {source.duration_ms:g} ms at {rate_hz} Hz"
 
 
+def _by_flag(message: str) -> str:
+    """Of `duration_ms -5 is outside ...` the key as it is typed here."""
+    key, space, rest = message.partition(" ")
+    return f"--{key.replace('_', '-')}{space}{rest}" if key in _OF_SYNTHESIS else message
+
+
 def _write(output: str, data: bytes) -> None:
     if output == STDOUT:
         click.echo(data, nl=False)
+        sys.stdout.flush()
         return
     try:
         with open(output, "wb") as file:

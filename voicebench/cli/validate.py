@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from voicebench.cli.help import Command
+
 if TYPE_CHECKING:
     from voicebench.errors import Problem
     from voicebench.load_files import LoadedPlan
 
 
-@click.command("validate")
+@click.command("validate", cls=Command)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of lines.")
 def command(files: tuple[str, ...], as_json: bool) -> int:

@@ -21,18 +21,23 @@ class RunEnd:
     started: int
     accounted: int
     with_frames: int
+    """Sessions that sent at least one frame."""
+    failed: int
     lost: int
     overloaded: bool
     generator_failures: int
+    """Of the failed ones, those by our own fault."""
     signal_exit: int | None
     """130 or 143 when a signal ended the run."""
     trouble: tuple[str, ...] = ()
     """What else went wrong on our side (a recording that could not be written)."""
+    aborted: str | None = None
+    """What ended the run before its time, on our side."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
-    """`complete` is false when sessions are missing or a signal ended the run early."""
+    """`complete` is false when sessions are missing, or a signal or an error of our own ended the run early."""
 
     verdict: Verdict
     exit_code: int
@@ -42,7 +47,8 @@ class RunVerdict:
 
 def judge(end: RunEnd) -> RunVerdict:
     """The verdict of a run. When several exit codes hold: 3, 4, 130/143, 1."""
-    complete = end.accounted == end.started and end.lost == 0 and end.signal_exit is None
+    whole = end.accounted == end.started and end.lost == 0
+    complete = whole and end.signal_exit is None and end.aborted is None
     found = [*_unreachable(end), *_incomplete(end), *_untrusted(end), *_interrupted(end), *_limits(end)]
     if not found:
         return RunVerdict("pass", 0, complete, ())
@@ -54,18 +60,26 @@ _Finding = tuple[Verdict, int, str]
 
 
 def _unreachable(end: RunEnd) -> list[_Finding]:
-    if end.started and not end.with_frames and end.signal_exit is None:
-        return [
-            ("unreachable", EXIT_UNREACHABLE, "no session got as far as its first frame: the agent was not reached")
-        ]
+    if end.with_frames or end.signal_exit is not None or end.aborted is not None:
+        return []
+    if end.failed > end.generator_failures:
+        why = "no session got as far as its first frame: the agent was not reached"
+        return [("unreachable", EXIT_UNREACHABLE, why)]
     return []
 
 
 def _incomplete(end: RunEnd) -> list[_Finding]:
+    found: list[_Finding] = []
+    if end.aborted is not None:
+        found.append(("incomplete", EXIT_UNTRUSTED, f"the load generator failed and ended the run: {end.aborted}"))
     if end.accounted != end.started or end.lost:
         missing = end.started - end.accounted + end.lost
-        return [("incomplete", EXIT_UNTRUSTED, f"{missing} started sessions are missing from these numbers")]
-    return []
+        found.append(("incomplete", EXIT_UNTRUSTED, f"{missing} started sessions are missing from these numbers"))
+    if end.started and not end.with_frames and not end.failed and end.signal_exit is None:
+        found.append(
+            ("incomplete", EXIT_UNTRUSTED, "every session was cut before its first frame: nothing was measured")
+        )
+    return found
 
 
 def _untrusted(end: RunEnd) -> list[_Finding]:

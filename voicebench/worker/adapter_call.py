@@ -1,24 +1,36 @@
 """A live session through an adapter of the user's own: a greenlet that sends, one that listens.
 
-It costs some ten times what a call on a transport costs, so reports say which of the two a run used.
+It costs two greenlets and a wake-up for every frame, where the pacer wakes once for all; reports say which of the two a
+run used.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
+from dataclasses import replace
 
 import gevent
 import numpy as np
 
-from voicebench.clock import MonotonicClock
+from voicebench.clock import MonotonicClock, monotonic_s
 from voicebench.errors import AdapterError, AgentError
-from voicebench.recording import Lateness
+from voicebench.events import AgentAudio, AgentClosed, AgentEvent, AgentTranscript
+from voicebench.protocols.text import clean_text
+from voicebench.recording import Lateness, lateness_of
 from voicebench.records import Outcome
 from voicebench.session import Script, Session, Step
 from voicebench.worker.adapters.base import Adapter, describe, stamped
 
 RECEIVE_S = 0.1
+RETRY_S = 0.001
+"""An adapter that returns nothing at once, instead of waiting, is asked again after this."""
 GENERATOR_LATE_S = 1.0
+GRACE_S = 0.5
+"""An adapter that minds the time-out it is given says itself, and better, what it waited for."""
+SEND_S = 1.0
+"""A frame that an adapter has not sent by then is one that the agent does not take."""
+CLOSE_S = 2.0
 
 
 class AdapterCall:
@@ -27,54 +39,73 @@ class AdapterCall:
     def __init__(self, script: Script, adapter: Adapter, *, connect_timeout_s: float) -> None:
         self.session = Session(script)
         self.ending: Outcome | None = None
+        """Set from outside (cut): the session ends at its next tick."""
         self.zero_s = 0.0
         self._adapter = adapter
         self._connect_timeout_s = connect_timeout_s
         self._clock = MonotonicClock(gevent.sleep)
+        self._silence = np.zeros(script.frame_samples, dtype=np.int16)
         self._send_ms = array("d")
         self._trouble: Outcome | None = None
 
-    def run(self) -> None:
-        """Connect, talk, close.
+    def run(self, opened: Callable[[AdapterCall], None]) -> None:
+        """Connect, talk, close; `opened` is called in between.
 
         Raises:
             AgentError: It could not connect.
         """
-        self._connect()
-        self.zero_s = self._clock.now_s()
-        ear = gevent.spawn(self._listen)
         try:
-            self._talk()
+            self._connect()
+            opened(self)
+            self.zero_s = self._clock.now_s()
+            ear = gevent.spawn(self._listen)
+            try:
+                self._talk(ear)
+            finally:
+                ear.kill(timeout=CLOSE_S)
         finally:
-            ear.kill()
+            self._close()
+
+    def knock(self) -> None:
+        """Connect and close. Raises AgentError when nobody is there."""
+        try:
+            self._connect()
+        finally:
             self._close()
 
     def lateness(self) -> Lateness:
         """How late frames were. The listener waits inside the adapter, so there are no gaps to tell of."""
-        return Lateness(np.array(self._send_ms), np.zeros(len(self._send_ms)))
+        return lateness_of(self._send_ms, np.zeros(len(self._send_ms)))
 
     def _connect(self) -> None:
+        limit = TimeoutError(f"connect() took more than {self._connect_timeout_s:g} s")
         try:
-            self._adapter.connect(self._connect_timeout_s)
+            with gevent.Timeout(self._connect_timeout_s + GRACE_S, limit):
+                self._adapter.connect(self._connect_timeout_s)
         except (AgentError, AdapterError):
             raise
         except TimeoutError as error:
-            raise AgentError("timeout", f"the adapter did not connect in time: {describe(error)}") from error
+            raise AgentError("timeout", f"the adapter did not connect in time: {_words(error)}") from error
         except Exception as error:
-            raise AgentError("refused", f"the adapter could not connect: {describe(error)}") from error
+            raise AgentError("refused", f"the adapter could not connect: {_words(error)}") from error
 
     def _listen(self) -> None:
         try:
-            while not self.session.ended:
+            while not self.session.over:
+                asked_s = monotonic_s()
                 said = self._adapter.receive(RECEIVE_S)
-                if said is not None:
-                    self.session.hear(stamped(said, self._clock.now_s() - self.zero_s))
+                if said is None:
+                    if monotonic_s() - asked_s < RETRY_S:
+                        gevent.sleep(RETRY_S)
+                    continue
+                self.session.hear(_cleaned(stamped(said, self._clock.now_s() - self.zero_s)))
+                gevent.sleep(0)  # an adapter with a full queue returns without ever waiting
         except AgentError as error:
-            self._trouble = Outcome("failed", error.reason, str(error))
+            self._trouble = Outcome("failed", error.reason, clean_text(str(error)))
         except Exception as error:  # noqa: BLE001
-            self._trouble = Outcome("failed", "dropped", f"the adapter's receive() failed: {describe(error)}")
+            self._trouble = Outcome("failed", "dropped", f"the adapter's receive() failed: {_words(error)}")
 
-    def _talk(self) -> None:
+    def _talk(self, ear: gevent.Greenlet) -> None:
         script, tick = self.session.script, 0
         while True:
             due_s = self.zero_s + tick * script.frame_s
@@ -86,26 +117,68 @@ class AdapterCall:
             if ending is not None:
                 self.session.end(ending, tick)
             step = self.session.step(tick)  # every tick: the ear may have heard something
-            if step.ended or not self._send(step, tick):
+            if step.ended or not self._send(step, tick, ear):
                 return
             self._send_ms.append(max(0.0, 1000.0 * (self._clock.now_s() - due_s)))
             tick += 1
 
-    def _send(self, step: Step, tick: int) -> bool:
+    def _send(self, step: Step, tick: int, ear: gevent.Greenlet) -> bool:
         script = self.session.script
-        silence = np.zeros(script.frame_samples, dtype=np.int16)
         try:
-            self._adapter.send(silence if step.clip is None else script.frame(step.clip, step.at))
+            with gevent.Timeout(SEND_S, _TookTooLong()):
+                self._adapter.send(self._silence if step.clip is None else script.frame(step.clip, step.at))
+        except _TookTooLong:
+            why = f"the adapter's send() took more than {SEND_S:g} s for one frame: the agent does not read"
+            self.session.end(Outcome("failed", "protocol", why), tick)
         except AgentError as error:
-            self.session.end(Outcome("failed", error.reason, str(error)), tick)
+            self._not_sent(Outcome("failed", error.reason, clean_text(str(error))), tick, ear)
         except Exception as error:  # noqa: BLE001
-            self.session.end(Outcome("failed", "dropped", f"the adapter's send() failed: {describe(error)}"), tick)
+            self._not_sent(Outcome("failed", "dropped", f"the adapter's send() failed: {_words(error)}"), tick, ear)
         return not self.session.ended
+
+    def _not_sent(self, outcome: Outcome, tick: int, ear: gevent.Greenlet) -> None:
+        # An agent that hung up in good order has said so, and the ear may just not have heard it yet.
+        ear.join(timeout=RECEIVE_S)
+        self.session.step(tick)
+        self.session.end(outcome, tick)
 
     def _close(self) -> None:
         try:
-            self._adapter.close()
+            with gevent.Timeout(CLOSE_S, TimeoutError(f"it took more than {CLOSE_S:g} s")):
+                self._adapter.close()
         except Exception as error:  # noqa: BLE001 - the session is over and measured; its end is told, not lost
             outcome = self.session.outcome
             if outcome is not None and outcome.detail is None:
-                self.session.outcome = Outcome(outcome.state, outcome.reason, f"close() failed: {describe(error)}")
+                self.session.outcome = replace(outcome, detail=f"close() failed: {_words(error)}")
+
+
+class _TookTooLong(Exception):  # noqa: N818
+    pass
+
+
+def _words(error: BaseException) -> str:
+    return clean_text(describe(error))
+
+
+def _cleaned(event: AgentEvent) -> AgentEvent:
+    """What an adapter returned, with text that can be stored: it is as hostile as any other text of an agent.
+
+    Raises:
+        AdapterError: It is not what `adapters.base` says: a session would end in the middle, or hear silence.
+    """
+    if isinstance(event, AgentAudio):
+        samples = event.samples
+        if not isinstance(samples, np.ndarray) or samples.dtype != np.int16 or samples.ndim != 1:
+            found = getattr(samples, "dtype", type(samples).__name__)
+            raise AdapterError(f"Audio needs samples as an int16 array of shape (samples,), not {found}")
+    if isinstance(event, AgentTranscript):
+        if not isinstance(event.text, str) or event.role not in ("user", "agent"):
+            raise AdapterError(
+                f"a Transcript needs the role user or agent and a text, not {event.role!r} {event.text!r}"
+            )
+        return replace(event, text=clean_text(event.text), final=bool(event.final))
+    if isinstance(event, AgentClosed):
+        if not isinstance(event.code, int | None) or not isinstance(event.text, str):
+            raise AdapterError(f"a HangUp needs a code or None and a text, not {event.code!r} {event.text!r}")
+        return replace(event, text=clean_text(event.text))
+    return event

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import select
+import fcntl
 import socket
+import struct
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,22 +13,32 @@ from dataclasses import dataclass, replace
 import numpy as np
 from gevent.event import Event
 
-from voicebench.clock import monotonic_s, realtime_s
-from voicebench.errors import AgentError
+from voicebench.clock import monotonic_s
+from voicebench.errors import FailureReason
 from voicebench.events import AgentClosed, AgentEvent
-from voicebench.recording import Lateness
+from voicebench.recording import Lateness, lateness_of
 from voicebench.records import Outcome
-from voicebench.session import Script, Session, Step
+from voicebench.session import NEVER, Script, Session
 from voicebench.worker.adapters.base import LiveSocket
 from voicebench.worker.stamps import ANCILLARY_BYTES, arrival_s, ask_for_stamps
 
-READ_BYTES = 65536
-READS_PER_LOOK = 4
-"""One agent that sends a flood must not keep the others waiting."""
+FIRST_READ_BYTES, READ_BYTES = 1024, 65536
+"""A look begins with a small read and doubles it while there is more: a packet takes one, a second of audio six, and a
+heap of tiny messages, 10 us each, is left for the next look before it has kept the others waiting."""
+LOOK_S = 0.001
+"""After this much reading the rest waits for the next look."""
+MAX_READING_S, ONE_LOOK_S = 0.1, 0.02
+"""An agent whose messages take longer to read, in any second, floods the line: audio takes 1 or 2 ms. No look counts
+for more than `ONE_LOOK_S`, since the machine may have been away meanwhile."""
+MAX_BYTES, MAX_BYTES_PER_S = 64 << 20, 1 << 20
+"""Ten minutes of 48 kHz, and ten times that rate: more is no conversation, and an endless message fills the memory."""
 GENERATOR_LATE_S = 1.0
 """Owing a session more than this, we end it: catching up would send a burst that no caller ever speaks."""
 BACKLOG_S = 1.0
-"""An agent that leaves this much of the user's audio unread does not listen."""
+"""An agent whose system takes no more of the user's audio for this long does not listen."""
+QUEUE_TICKS = 10
+"""Every so many frames the kernel is asked how much it still holds: 0.5 us."""
+_SIOCOUTQ = 0x5411
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,19 +47,12 @@ class ReadyScript:
 
     script: Script
     frames: tuple[tuple[bytes, ...], ...]
+    """By turn, then by frame of the turn's clip."""
     silence: bytes
-
-    def frame(self, step: Step, tick: int, since: int) -> bytes:
-        """The frame of `tick`, when `step` was taken at tick `since`."""
-        if step.clip is not None:
-            at = step.at + tick - since
-            if at < len(self.frames[step.clip]):
-                return self.frames[step.clip][at]
-        return self.silence
 
 
 def make_ready(script: Script, encode: Callable[[np.ndarray], bytes]) -> ReadyScript:
-    """Encode all frames of a script. Equal frames share their bytes."""
+    """Encode all frames of a script."""
     frames = tuple(
         tuple(encode(script.frame(clip, at)) for at in range(count)) for clip, count in enumerate(script.clip_frames)
     )
@@ -64,92 +68,140 @@ class Call:
         """Set once the session has ended and the pacer has let go of the socket."""
         self.zero_s = 0.0
         """Session time 0 on the monotonic clock: the due time of the first frame."""
+        self.due_s = 0.0
+        """When the next frame should go out, on the monotonic clock."""
         self.tick = 0
         self.ending: Outcome | None = None
         """Set from outside (cut): the pacer ends the session at its next tick."""
-        self._ready = ready
         self.live = live
+        self.unsent = bytearray()
+        """What the kernel has not taken yet, in order."""
+        self._ready = ready
         self._frame_s = ready.script.frame_s
-        self._step = Step(None, 0, 0)
-        self._since = 0
-        self._woken = True
-        self._unsent = bytearray()
-        self._unsent_limit = int(BACKLOG_S / self._frame_s) * len(ready.silence)
+        self._frames: tuple[bytes, ...] = ()
+        self._at = 0
+        self._wake = 0
+        self._backlog_bytes = int(BACKLOG_S / self._frame_s) * len(ready.silence)
         self._send_ms = array("d")
         self._drain_gap_ms = array("d")
         self._kernel_stamps = ask_for_stamps(live.sock)
-        self._looked_s = 0.0
+        self._arrived_s = 0.0
+        self._unread_since_s: float | None = None
+        self._read_bytes = 0
+        self._reading_s = 0.0
+        self._reading_since_s = 0.0
         for event in live.early:
             self.session.hear(event)
 
     def start(self, zero_s: float) -> None:
         """Fix session time 0."""
-        self.zero_s = zero_s
-        self._looked_s = zero_s
+        self.zero_s = self.due_s = zero_s
 
-    @property
-    def due_s(self) -> float:
-        """When the next frame should go out, on the monotonic clock."""
-        return self.zero_s + self.tick * self._frame_s
+    # --- listening -------------------------------------------------------------------------------------------------
 
-    def look(self, now_s: float, looked_s: float) -> None:
-        """Read what has come. `looked_s`: when the pacer looked at the sockets before this."""
-        realtime_now_s = realtime_s()
-        for _ in range(READS_PER_LOOK):
+    def look(self, looked_s: float, realtime_ahead_s: float) -> None:
+        """Read what has come, for a millisecond at most.
+
+        Args:
+            looked_s: When the pacer looked at the sockets before: unless something was left, this one was empty then.
+            realtime_ahead_s: The real-time clock minus the monotonic one.
+        """
+        began_s = now_s = monotonic_s()
+        since_s = looked_s if self._unread_since_s is None else self._unread_since_s
+        self._unread_since_s = None
+        size, n_bytes = FIRST_READ_BYTES, 0
+        while not self.session.over:
             try:
-                data, ancillary, _, _ = self.live.sock.recvmsg(
-                    READ_BYTES, ANCILLARY_BYTES if self._kernel_stamps else 0
-                )
+                data, stamps, _, _ = self.live.sock.recvmsg(size, ANCILLARY_BYTES if self._kernel_stamps else 0)
             except (BlockingIOError, InterruptedError):
-                return
+                break
             except OSError as error:
-                self._take(self.live.line.broken(f"the connection broke: {error.strerror}", now_s - self.zero_s))
-                return
-            arrived_s = arrival_s(ancillary, now_s=now_s, realtime_now_s=realtime_now_s, since_s=looked_s)
-            self._take(self.live.line.receive(data, arrived_s - self.zero_s))
+                self._broke(error, now_s)
+                break
+            self._arrived_s = arrival_s(
+                stamps, now_s=now_s, realtime_now_s=now_s + realtime_ahead_s, since_s=max(since_s, self._arrived_s)
+            )
+            self._take(self.live.line.receive(data, self._arrived_s - self.zero_s))
             self._send(self.live.line.outgoing())
-            if len(data) < READ_BYTES:
-                return
+            n_bytes += len(data)
+            now_s = monotonic_s()
+            if len(data) < size:
+                break
+            if now_s - began_s > LOOK_S:
+                self._unread_since_s = since_s
+                break
+            size = min(2 * size, READ_BYTES)
+        self._account(began_s, now_s - began_s, n_bytes)
 
     def _take(self, events: Sequence[AgentEvent]) -> None:
         for event in events:
             failure = self.live.line.failure
             if isinstance(event, AgentClosed) and failure is not None:
                 event = replace(event, reason=failure.reason, text=str(failure))
-            self.session.hear(event)
-            self._woken = True
+            if self.session.hear(event):
+                self._wake = self.tick
+
+    def _account(self, began_s: float, spent_s: float, n_bytes: int) -> None:
+        """Keep an agent that floods the line from taking memory and time that the other sessions need."""
+        self._read_bytes += n_bytes
+        if began_s - self._reading_since_s > 1.0:
+            self._reading_since_s, self._reading_s = began_s, 0.0
+        self._reading_s += min(spent_s, ONE_LOOK_S)
+        if self._reading_s > MAX_READING_S:
+            self._fail("protocol", "the agent floods the line with more messages than any caller could make use of")
+        elif self._read_bytes > MAX_BYTES + MAX_BYTES_PER_S * (began_s - self.zero_s):
+            self._fail("protocol", f"the agent floods the line: {self._read_bytes >> 20} MiB")
+
+    # --- speaking --------------------------------------------------------------------------------------------------
 
     def due(self, now_s: float, drain_gap_ms: float) -> bool:
         """Take the tick that is due: decide, send. False when the session has ended.
 
         Args:
-            now_s: Now; how far it lies behind `due_s` is the frame's lateness.
+            now_s: Now; how far it lies behind `due_s` is how late the frame is at least.
             drain_gap_ms: The widest time between two looks at the sockets since the frame before.
         """
-        late_s = now_s - self.due_s
         if self.ending is not None:
             self.session.end(self.ending, self.tick)
-        elif late_s > GENERATOR_LATE_S:
-            why = f"this load generator was {1000 * late_s:.0f} ms late at {self.tick * self._frame_s:.1f} s"
-            self.session.end(Outcome("failed", "generator", f"{why}; fewer sessions or a faster machine"), self.tick)
-        elif self._woken or self.tick >= self._step.wake:
-            self._step, self._since, self._woken = self.session.step(self.tick), self.tick, False
+        elif now_s - self.due_s > GENERATOR_LATE_S:
+            late_ms = 1000 * (now_s - self.due_s)
+            self._fail(
+                "generator", f"this load generator was {late_ms:.0f} ms late; fewer sessions or a faster machine"
+            )
+        elif self.tick >= self._wake:
+            self._decide()
         if self.session.ended:
             return False
-        self._send(self.live.line.wrap(self._ready.frame(self._step, self.tick, self._since)))
+        frame = self._frames[self._at] if self._at < len(self._frames) else self._ready.silence
+        self._at += 1
+        self._send(self.live.line.wrap(frame))
         self._send_ms.append(max(0.0, 1000.0 * (monotonic_s() - self.due_s)))
         self._drain_gap_ms.append(drain_gap_ms)
         self.tick += 1
-        if len(self._unsent) > self._unsent_limit:
-            why = f"the agent does not read: {BACKLOG_S:g} s of the user's audio waits unsent"
-            self.session.end(Outcome("failed", "protocol", f"{why}, in {self.session.turn_name}"), self.tick)
+        self.due_s = self.zero_s + self.tick * self._frame_s
+        if self.unsent or self.tick % QUEUE_TICKS == 0:
+            self._check_backlog()
         return not self.session.ended
+
+    def _decide(self) -> None:
+        # Before the step: if it raises, it is not asked again for this tick.
+        self._wake = NEVER
+        step = self.session.step(self.tick)
+        self._wake = step.wake
+        self._frames = () if step.clip is None else self._ready.frames[step.clip]
+        self._at = step.at
+
+    def _check_backlog(self) -> None:
+        if len(self.unsent) + _queued_bytes(self.live.sock) > self._backlog_bytes:
+            why = f"the agent does not read: {BACKLOG_S:g} s of the user's audio waits behind what its system has taken"
+            self._fail("protocol", why)
 
     def _send(self, data: bytes) -> None:
         """Hand bytes to the kernel, in order; what it does not take waits for the next tick."""
-        if self._unsent:
-            self._unsent += data
-            data = bytes(self._unsent)
+        if self.unsent:
+            self.unsent += data
+            data = bytes(self.unsent)
+            self.unsent.clear()
         elif not data:
             return
         try:
@@ -158,26 +210,42 @@ class Call:
             sent = 0
         except OSError as error:
             # What the agent sent before it went is still to be read, and tells more than our failed send.
-            self._unsent.clear()
-            if not select.select([self.live.sock], [], [], 0)[0]:
-                self._take(
-                    self.live.line.broken(f"the connection broke: {error.strerror}", monotonic_s() - self.zero_s)
-                )
+            if not _has_something_to_read(self.live.sock):
+                self._broke(error, monotonic_s())
             return
-        self._unsent = bytearray(data[sent:])
+        if sent < len(data):
+            self.unsent += data[sent:]
 
     def hang_up(self) -> None:
         """Begin the orderly close; never raises."""
         self._send(self.live.line.hang_up())
 
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def _broke(self, error: OSError, now_s: float) -> None:
+        self._take(self.live.line.broken(f"the connection broke: {error.strerror}", now_s - self.zero_s))
+
+    def _fail(self, reason: FailureReason, why: str) -> None:
+        place = f"at {self.tick * self._frame_s:.1f} s, in {self.session.turn_name}"
+        self.session.end(Outcome("failed", reason, f"{why}, {place}"), self.tick)
+
     def lateness(self) -> Lateness:
         """How late we were, one value for each frame sent."""
-        return Lateness(np.array(self._send_ms), np.array(self._drain_gap_ms))
+        return lateness_of(self._send_ms, self._drain_gap_ms)
 
 
-def failed_before_start(error: AgentError) -> Outcome:
-    """The outcome of a session whose line never opened."""
-    return Outcome("failed", error.reason, str(error))
+def _queued_bytes(sock: socket.socket) -> int:
+    """What the kernel has taken and the other side's has not acknowledged; 0 where the system doesn't tell."""
+    with contextlib.suppress(OSError):
+        return int(struct.unpack("i", fcntl.ioctl(sock, _SIOCOUTQ, b"\0\0\0\0"))[0])
+    return 0
+
+
+def _has_something_to_read(sock: socket.socket) -> bool:
+    try:
+        return bool(sock.recv(1, socket.MSG_PEEK))
+    except OSError:
+        return False
 
 
 def close_socket(sock: socket.socket) -> None:

@@ -7,6 +7,7 @@ spike.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import select
@@ -15,11 +16,15 @@ from collections.abc import Callable
 from typing import Any
 
 import gevent
+import gevent.monkey
 from gevent.event import Event
 
 from voicebench.clock import monotonic_s
+from voicebench.errors import TesterError
 from voicebench.records import Outcome
+from voicebench.worker.adapters.base import describe
 from voicebench.worker.call import Call
+from voicebench.worker.stamps import realtime_ahead_s
 from voicebench.worker.ticker import open_ticker
 
 WAKE_S = 0.001
@@ -27,6 +32,8 @@ WAKE_S = 0.001
 FRAMES_PER_WAKE = 2
 """At most so many frames of a session that is behind go out together."""
 SLOTS = 20
+NATIVE_EPOLL = gevent.monkey.get_original("select", "epoll")
+"""Monkey-patching, which adapters of the user's own need, takes it away."""
 
 
 class WidestGap:
@@ -60,7 +67,7 @@ class Pacer:
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
         """`on_error` hears of a failure of the loop itself, which no session survives."""
         self._on_error = on_error
-        self._epoll = select.epoll()
+        self._epoll = NATIVE_EPOLL()
         self._calls: dict[int, Call] = {}
         self._queue: list[tuple[float, int, Call]] = []
         self._order = itertools.count()
@@ -78,10 +85,20 @@ class Pacer:
         return len(self._calls)
 
     def add(self, call: Call) -> None:
-        """Take a call over: its first frame is due at the start of the least crowded slot."""
+        """Take a call over: its first frame is due at the start of the least crowded slot.
+
+        Raises:
+            TesterError: It can't: the loop has stopped, or the system watches no more sockets.
+        """
+        if self._closing:
+            raise TesterError("the pacer has stopped and takes no more calls")
+        fd = call.live.sock.fileno()
+        try:
+            self._epoll.register(fd, select.EPOLLIN)
+        except OSError as error:
+            raise TesterError(f"this machine can't watch one more socket: {error.strerror}") from error
         slot = min(range(SLOTS), key=self._slots.__getitem__)
         self._slots[slot] += 1
-        fd = call.live.sock.fileno()
         self._slot_of[fd] = slot
         now_s = monotonic_s()
         frame_s = call.session.script.frame_s
@@ -89,14 +106,8 @@ class Pacer:
         phase_s = slot / SLOTS * frame_s
         call.start(now_s + (phase_s - now_s) % frame_s)
         self._calls[fd] = call
-        self._epoll.register(fd, select.EPOLLIN)
         heapq.heappush(self._queue, (call.due_s, next(self._order), call))
         self._wanted.set()
-
-    def cut_all(self, outcome: Outcome) -> None:
-        """End every call at its next tick."""
-        for call in self._calls.values():
-            call.ending = outcome
 
     def close(self) -> None:
         """Stop the loop; live calls end as they are."""
@@ -106,22 +117,28 @@ class Pacer:
         self._epoll.close()
 
     def _run(self) -> None:
-        ticker = open_ticker(WAKE_S)
         try:
-            while not self._closing:
-                if self._calls:
-                    ticker.wait()
-                    self._wake()
-                else:
-                    self._wanted.clear()
-                    self._gaps.forget()
-                    self._wanted.wait()
-                    self._looked_s = monotonic_s()
+            ticker = open_ticker(WAKE_S)
+            try:
+                self._pace(ticker.wait)
+            finally:
+                ticker.close()
         except BaseException as error:  # noqa: BLE001 - a dead pacer must be heard of, whatever killed it
             self._on_error(error)
         finally:
-            ticker.close()
+            self._closing = True
             self._let_all_go()
+
+    def _pace(self, wait: Callable[[], None]) -> None:
+        while not self._closing:
+            if self._calls:
+                wait()
+                self._wake()
+            else:
+                self._wanted.clear()
+                self._gaps.forget()
+                self._wanted.wait()
+                self._looked_s = monotonic_s()
 
     def _let_all_go(self) -> None:
         for call in list(self._calls.values()):
@@ -131,20 +148,31 @@ class Pacer:
     def _wake(self) -> None:
         now_s = monotonic_s()
         self._gaps.add(now_s, now_s - self._looked_s)
-        for fd, _ in self._epoll.poll(0):
-            call = self._calls.get(fd)
-            if call is not None:
-                self._guarded(call, call.look, now_s, self._looked_s)
-        self._looked_s = now_s
+        looked_s, self._looked_s = self._looked_s, now_s
+        ready = self._epoll.poll(0)
+        if ready:
+            ahead_s = realtime_ahead_s()
+            for fd, _ in ready:
+                call = self._calls[fd]
+                try:
+                    call.look(looked_s, ahead_s)
+                except Exception as error:  # noqa: BLE001
+                    _failed(call, error)
         self._send_due()
 
     def _send_due(self) -> None:
+        gap_ms = self._gaps.widest_ms
         for _ in range(FRAMES_PER_WAKE):
             now_s = monotonic_s()
             again: list[tuple[float, int, Call]] = []
             while self._queue and self._queue[0][0] <= now_s:
                 _, order, call = heapq.heappop(self._queue)
-                if self._guarded(call, call.due, monotonic_s(), self._gaps.widest_ms):
+                try:
+                    goes_on = call.due(now_s, gap_ms)
+                except Exception as error:  # noqa: BLE001
+                    _failed(call, error)
+                    goes_on = False
+                if goes_on:
                     again.append((call.due_s, order, call))
                 else:
                     self._release(call)
@@ -153,20 +181,20 @@ class Pacer:
             if not again:
                 return
 
-    @staticmethod
-    def _guarded(call: Call, act: Callable[..., Any], *args: float) -> Any:
-        """One session's trouble must not take the others down: it ends as our own failure, with what happened."""
-        try:
-            return act(*args)
-        except Exception as error:  # noqa: BLE001
-            why = f"an error of the load generator: {type(error).__name__}: {error}"
-            call.session.end(Outcome("failed", "generator", why), call.tick)
-            return False
-
     def _release(self, call: Call) -> None:
         fd = call.live.sock.fileno()
         self._epoll.unregister(fd)
         del self._calls[fd]
         self._slots[self._slot_of.pop(fd)] -= 1
-        call.hang_up()
+        try:
+            call.hang_up()
+        except Exception as error:  # noqa: BLE001
+            _failed(call, error)
         call.done.set()
+
+
+def _failed(call: Call, error: Exception) -> None:
+    """One session's trouble must not take the others down: it ends as our own failure, with what happened."""
+    why = f"an error of the load generator: {describe(error)}"
+    with contextlib.suppress(Exception):  # it has ended all the same: a machine that raises may do so once more
+        call.session.end(Outcome("failed", "generator", why), call.tick)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
-import gevent
 from gevent import socket as gevent_socket
 
 from voicebench.clock import monotonic_s
@@ -24,6 +24,9 @@ from voicebench.worker.pacer import Pacer
 
 GOODBYE_S = 1.0
 """How long the agent may take to answer our close before the socket is closed all the same."""
+GOODBYE_READ_BYTES = 1024
+GOODBYE_READING_S = 0.02
+"""What it still sends is read in small pieces, since live sessions wait for their turn, and not without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,10 @@ class Route(Protocol):
     def clock(self) -> Literal["virtual", "real"]: ...
 
     def hold(self, info: SessionInfo, opened: Callable[[Hold], None]) -> Held:
-        """Hold one session to its end; `opened` is called once the line is open.
+        """Hold one session to its end.
+
+        `opened` is called once the line is open. Until then an exception thrown into the greenlet ends it, from then on
+        the hold's `ending`.
 
         Raises:
             AgentError: The line never opened.
@@ -99,7 +105,7 @@ class SocketRoute:
             opened(call)
             self.pacer.add(call)
             call.done.wait()
-            _say_goodbye(live)
+            _say_goodbye(live, call.unsent)
             return Held(call.session, call.zero_s, call.lateness())
         finally:
             close_socket(live.sock)
@@ -108,28 +114,36 @@ class SocketRoute:
         live = self.transport.open(info)
         try:
             live.sock.send(live.line.hang_up())
-            _say_goodbye(live)
+            _say_goodbye(live, bytearray())
         except OSError as error:
             raise AgentError("dropped", f"the agent accepted the call and broke it at once: {error.strerror}") from None
         finally:
             close_socket(live.sock)
 
 
-def _say_goodbye(live: LiveSocket) -> None:
-    """Read until the agent has answered our close, within a time."""
+def _say_goodbye(live: LiveSocket, unsent: bytearray) -> None:
+    """Send what is left and read until the agent has answered our close, within a time."""
     until_s = monotonic_s() + GOODBYE_S
-    while not live.line.closed and (left_s := until_s - monotonic_s()) > 0:
-        try:
-            gevent_socket.wait_read(live.sock.fileno(), timeout=left_s)
-            data = live.sock.recv(65536)
-            live.line.receive(data, 0.0)
-            reply = live.line.outgoing()
-            if reply:
-                live.sock.send(reply)
-        except BlockingIOError:
-            continue
-        except (OSError, TimeoutError):
-            return
+    reading_s = 0.0
+    try:
+        while reading_s < GOODBYE_READING_S and (left_s := until_s - monotonic_s()) > 0:
+            unsent += live.line.outgoing()
+            if unsent:
+                with contextlib.suppress(BlockingIOError):
+                    del unsent[: live.sock.send(unsent)]
+            if live.line.closed and not unsent:
+                return
+            wait = gevent_socket.wait_readwrite if unsent else gevent_socket.wait_read
+            wait(live.sock.fileno(), timeout=left_s)
+            began_s = monotonic_s()
+            with contextlib.suppress(BlockingIOError):
+                data = live.sock.recv(GOODBYE_READ_BYTES)
+                live.line.receive(data, 0.0)
+                if not data:
+                    return
+            reading_s += monotonic_s() - began_s
+    except OSError:  # it is gone, or has not answered in time
+        return
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,18 +157,8 @@ class AdapterRoute:
 
     def hold(self, info: SessionInfo, opened: Callable[[Hold], None]) -> Held:
         call = AdapterCall(self.script, self.make(info), connect_timeout_s=self.connect_timeout_s)
-        opened(call)
-        call.run()
+        call.run(opened)
         return Held(call.session, call.zero_s, call.lateness())
 
     def knock(self, info: SessionInfo) -> None:
-        adapter: Any = self.make(info)
-        try:
-            with gevent.Timeout(self.connect_timeout_s, TimeoutError("no answer in time")):
-                adapter.connect(self.connect_timeout_s)
-        except AgentError:
-            raise
-        except Exception as error:
-            raise AgentError("refused", f"the adapter could not connect: {error}") from error
-        finally:
-            adapter.close()
+        AdapterCall(self.script, self.make(info), connect_timeout_s=self.connect_timeout_s).knock()

@@ -6,10 +6,14 @@ import socket
 import struct
 from collections.abc import Sequence
 
+from voicebench.clock import monotonic_s, realtime_s
+
 SO_TIMESTAMPNS = 35
 """Linux, all common architectures; Python's `socket` does not name it."""
 _TIMESPEC = struct.Struct("ll")
 ANCILLARY_BYTES = 64
+TOGETHER_S = 50e-6
+"""Two clocks read within this have been read together; a process that loses its core between the two takes longer."""
 
 
 def ask_for_stamps(sock: socket.socket) -> bool:
@@ -21,6 +25,15 @@ def ask_for_stamps(sock: socket.socket) -> bool:
     return True
 
 
+def realtime_ahead_s() -> float:
+    """How far the real-time clock, which stamps are taken from, is ahead of the monotonic one."""
+    for _ in range(3):
+        before_s, realtime_now_s, after_s = monotonic_s(), realtime_s(), monotonic_s()
+        if after_s - before_s < TOGETHER_S:
+            break
+    return realtime_now_s - after_s
+
+
 def arrival_s(
     ancillary: Sequence[tuple[int, int, bytes]], *, now_s: float, realtime_now_s: float, since_s: float
 ) -> float:
@@ -29,7 +42,7 @@ def arrival_s(
     Args:
         ancillary: As `recvmsg` returned it. A read of TCP carries the stamp of its last segment.
         now_s, realtime_now_s: The monotonic and the real-time clock, read together.
-        since_s: The look at the socket before this one; nothing of what was read can have arrived earlier.
+        since_s: When the socket is known to have been empty; nothing of what was read can have arrived earlier.
 
     Returns:
         The stamp translated to the monotonic clock, clamped to [since_s, now_s], so that a step of the real-time clock

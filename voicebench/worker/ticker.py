@@ -63,13 +63,17 @@ class TimerfdTicker:
 
     def wait(self) -> None:
         """Until the timer has expired at least once since the last wait."""
-        try:
-            os.read(self._fd, 8)
-        except BlockingIOError:
-            self._hub.wait(self._watcher)
-            os.read(self._fd, 8)
-        else:
+        if self._expired():
             gevent.sleep(0)  # already due again: others get their turn all the same
+            return
+        while not self._expired():
+            self._hub.wait(self._watcher)
+
+    def _expired(self) -> bool:
+        try:
+            return bool(os.read(self._fd, 8))
+        except BlockingIOError:
+            return False
 
     def close(self) -> None:
         self._watcher.stop()

@@ -159,6 +159,8 @@ def _resolve(host: str, port: int, deadline: Deadline, place: str) -> list[tuple
             "timeout", f"{place}: the name was not resolved within {deadline.timeout_s:g} s: check the DNS server"
         ) from error
     except (OSError, UnicodeError) as error:
+        if isinstance(error, OSError) and error.errno in OURS:  # the resolver opens files and sockets too
+            raise agent_error(error, place) from error
         raise AgentError(
             "refused", f"{place}: the host's name can't be resolved ({_words(error)}): check its spelling, and DNS"
         ) from error
