@@ -12,6 +12,8 @@ from tests.support.processes import mock_server, start, voicebench
 from tests.support.truth import errors_ms, read_truth
 from voicebench.cli import main
 
+pytestmark = pytest.mark.slow  # each test is a process or more
+
 FRAME_MS = 20.0
 TALK = """\
 name: talk
@@ -44,7 +46,6 @@ def account(report: dict) -> dict:
     return found
 
 
-@pytest.mark.slow
 def test_measured_times_are_within_a_frame_of_what_the_agent_itself_logged(folder):
     with mock_server("--truth", str(folder / "truth.jsonl"), "-o", "jitter_ms=150") as url:
         done = voicebench("run", "talk.yaml", "--url", url + "?session={session_id}", "-u", "6", "-r", "10/s",
@@ -58,7 +59,6 @@ def test_measured_times_are_within_a_frame_of_what_the_agent_itself_logged(folde
     assert len(unreliable) == 6 or errors
 
 
-@pytest.mark.slow
 def test_scoring_the_kept_recordings_again_gives_the_runs_numbers(folder):
     with mock_server() as url:
         voicebench("run", "talk.yaml", "--url", url, "-u", "3", "--out", "out", "--record", "all", cwd=folder)
@@ -71,7 +71,6 @@ def test_scoring_the_kept_recordings_again_gives_the_runs_numbers(folder):
     assert again["summary_reliable"] == report["summary_reliable"]
 
 
-@pytest.mark.slow
 def test_a_burst_of_a_whole_reply_is_heard_as_one_in_real_time(folder):
     (folder / "ask.yaml").write_text(
         "name: ask\ntail_ms: 300\nturns: [{id: ask, audio: {synth: speech, duration_ms: 600}}]\n"
@@ -86,7 +85,6 @@ def test_a_burst_of_a_whole_reply_is_heard_as_one_in_real_time(folder):
     assert all(900.0 <= length <= 910.0 for length in lengths), lengths
 
 
-@pytest.mark.slow
 def test_refused_connections_are_failed_sessions_with_their_reason(folder):
     with mock_server("--fail-rate", "0.5", "--truth", str(folder / "truth.jsonl")) as url:
         voicebench("run", "talk.yaml", "--url", url, "-n", "8", "-u", "4", "--no-preflight", "--out", "out", cwd=folder)
@@ -98,7 +96,6 @@ def test_refused_connections_are_failed_sessions_with_their_reason(folder):
     assert report["summary"]["turns"] == 2 * (8 - refused)
 
 
-@pytest.mark.slow
 def test_an_agent_that_hangs_up_is_told_apart_from_a_dropped_line(folder):
     with mock_server("--hangup-after-ms", "500") as url:
         voicebench("run", "talk.yaml", "--url", url, "--no-preflight", "--out", "out", cwd=folder)
@@ -109,7 +106,6 @@ def test_an_agent_that_hangs_up_is_told_apart_from_a_dropped_line(folder):
     assert session["bundle"], "a failed session's recording is kept by default"
 
 
-@pytest.mark.slow
 def test_a_killed_agent_drops_its_sessions_and_open_turns_are_unfinished(folder):
     with mock_server() as url:
         server_pid = _pid_listening(url)
@@ -138,7 +134,6 @@ def _pid_listening(url: str) -> int:
     raise AssertionError("nobody listens")
 
 
-@pytest.mark.slow
 def test_nobody_there_is_exit_3_within_seconds_and_a_sentence(folder):
     began = time.monotonic()
     done = voicebench("run", "talk.yaml", cwd=folder)
@@ -149,7 +144,6 @@ def test_nobody_there_is_exit_3_within_seconds_and_a_sentence(folder):
     assert not (folder / "voicebench-results").exists()
 
 
-@pytest.mark.slow
 def test_no_session_reaching_its_first_frame_is_exit_3_with_a_report(folder):
     done = voicebench("run", "talk.yaml", "--no-preflight", "-n", "2", "-u", "2", "--out", "out", cwd=folder)
     report = report_of(folder)
@@ -157,7 +151,6 @@ def test_no_session_reaching_its_first_frame_is_exit_3_with_a_report(folder):
     assert account(report)["reasons"] == {"refused": 2}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("signals", [1, 2])
 def test_ctrl_c_drains_twice_cuts_and_the_report_is_written_either_way(folder, signals):
     with mock_server() as url:
@@ -176,7 +169,6 @@ def test_ctrl_c_drains_twice_cuts_and_the_report_is_written_either_way(folder, s
     assert [event["event"] for event in report["events"]] == ["start", "drain", *["cut"] * (signals - 1), "end"]
 
 
-@pytest.mark.slow
 def test_sigterm_drains_and_ends_with_143(folder):
     with mock_server() as url:
         run = start("run", "talk.yaml", "--url", url, "-t", "5m", "--out", "out", cwd=folder)
@@ -187,7 +179,6 @@ def test_sigterm_drains_and_ends_with_143(folder):
     assert account(report_of(folder))["cut"] == 0
 
 
-@pytest.mark.slow
 def test_the_end_of_the_run_time_cuts_what_outlasts_the_stop_timeout(folder):
     with mock_server() as url:
         done = voicebench(
@@ -195,11 +186,11 @@ def test_the_end_of_the_run_time_cuts_what_outlasts_the_stop_timeout(folder):
         )
     report = report_of(folder)
     assert account(report)["cut"] == 1, done.stderr
+    assert [event["event"] for event in report["events"]] == ["start", "drain", "cut", "end"]
     assert [turn["status"] for turn in report["sessions"][0]["turns"]] == ["unfinished", "not_played"]
     assert report["summary"]["missed_responses"] == 0
 
 
-@pytest.mark.slow
 def test_sessions_of_the_warm_up_are_accounted_for_and_in_no_number(folder):
     with mock_server() as url:
         voicebench("run", "talk.yaml", "--url", url, "-n", "3", "--warmup", "1s", "--out", "out", cwd=folder)
@@ -208,7 +199,6 @@ def test_sessions_of_the_warm_up_are_accounted_for_and_in_no_number(folder):
     assert report["summary"]["sessions"] == 2
 
 
-@pytest.mark.slow
 def test_the_mock_agent_in_real_time_goes_through_the_adapter_seam(folder):
     voicebench("run", "virtual.yaml", "--realtime", "-u", "2", "--out", "out", cwd=folder)
     report = report_of(folder)
@@ -217,7 +207,6 @@ def test_the_mock_agent_in_real_time_goes_through_the_adapter_seam(folder):
     assert report["workers"][0]["frame_lateness_ms"]["count"] > 100
 
 
-@pytest.mark.slow
 def test_a_secret_from_the_environment_is_in_no_output(folder):
     canary = "c4nary-0f-s3crets"
     text = TALK.replace(

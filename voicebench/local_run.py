@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -160,7 +161,7 @@ class LocalRun:
             worker=WORKER,
             adapters=tuple(prepared.scenario.adapter.type for prepared in self._scenarios),
             notes=(*self.notes, *self.engine.notes),
-            events=tuple(events),
+            events=tuple(sorted([*events, *self.engine.events], key=lambda event: event["t_s"])),
         )
         return report_document(facts, collector, started, assertions, verdict), verdict
 
@@ -289,12 +290,14 @@ def fresh_directory(wanted: Path) -> Path:
     """A folder for a new run: never one that holds something.
 
     Raises:
-        UsageError: It exists and is not empty, or can't be made.
+        UsageError: It exists and is not empty, or can't be made or written to.
     """
     try:
         if wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
             raise UsageError(f"{wanted}: exists and is not an empty folder; results are never overwritten")
         wanted.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=wanted):
+            pass
     except OSError as error:
-        raise UsageError(f"{wanted}: cannot be made: {error.strerror}") from None
+        raise UsageError(f"{wanted}: cannot be made or written to: {error.strerror}") from None
     return wanted

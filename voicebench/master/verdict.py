@@ -105,7 +105,11 @@ def _interrupted(end: RunEnd) -> list[_Finding]:
 
 
 def _limits(end: RunEnd) -> list[_Finding]:
-    return [
+    broken: list[_Finding] = []
+    if end.failed and end.failed == end.accounted:
+        # Limits or not: nobody would call that a pass.
+        broken.append(("fail", EXIT_FAIL, "every session failed"))
+    return broken + [
         ("fail", EXIT_FAIL, f"{result.name}: {_found(result.actual)}, the limit is {result.limit:g}")
         for result in end.assertions
         if result.verdict == "fail"

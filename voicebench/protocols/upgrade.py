@@ -19,8 +19,8 @@ STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] (\d{3})(?: [^\r\n]*)?\r?\n")
 END_OF_HEAD: Final = re.compile(rb"\r?\n\r?\n")
 
 WHAT_TO_TRY: Final = {
-    "auth": "check the credentials in `headers` (and the environment variables they come from); some servers answer so to"
-    " an unknown path, too: check the url",
+    "auth": "check the credentials in `headers` (and the environment variables they come from), and the url's path:"
+    " some servers answer so to an unknown one",
     "limited": "the agent takes no more sessions: lower the load, or raise its limit",
     "handshake": "check host, port and path of the url",
 }

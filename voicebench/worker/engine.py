@@ -101,6 +101,8 @@ class Engine:
         self.counts: Counter[str] = Counter()
         self.start_s = 0.0
         self.notes: list[str] = []
+        self.events: list[dict[str, Any]] = []
+        """Changes of state that the engine made by itself: when (`t_s` since the run's start), what, why."""
 
     @property
     def live(self) -> int:
@@ -159,13 +161,18 @@ class Engine:
 
     def _watch_the_clock(self) -> None:
         if self.load.run_time_s is not None:
-            self._stopping.wait(self.load.run_time_s)
+            if not self._stopping.wait(self.load.run_time_s):
+                self._mark("drain", "the run time is over")
             self.drain()
         self._stopping.wait()
         gevent.sleep(self.load.stop_timeout_s)
         if self._live:
             self.notes.append(f"{len(self._live)} sessions were cut {self.load.stop_timeout_s:g} s after the end")
+            self._mark("cut", "the stop time-out is over")
         self.cut()
+
+    def _mark(self, event: str, why: str) -> None:
+        self.events.append({"t_s": round(self.elapsed_s, 3), "event": event, "detail": why})
 
     def _feel_the_pulse(self) -> None:
         while True:
