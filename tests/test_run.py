@@ -52,11 +52,10 @@ def test_measured_times_are_within_a_frame_of_what_the_agent_itself_logged(folde
                           "--out", "out", "--record", "all", cwd=folder)  # fmt: skip
     report = report_of(folder)
     assert account(report)["finished"] == 6, done.stderr
-    unreliable = {s["session_id"] for s in report["sessions"] if not s["reliable"]}
-    trusted = {**report, "sessions": [s for s in report["sessions"] if s["session_id"] not in unreliable]}
-    errors = errors_ms(trusted, read_truth(folder / "truth.jsonl"), FRAME_MS)
+    # What the tester does not vouch for proves nothing on a busy machine; what it vouches for must be true.
+    errors = errors_ms(report, read_truth(folder / "truth.jsonl"), FRAME_MS, reliable_only=True)
     assert all(abs(error) <= FRAME_MS for error in errors), errors
-    assert len(unreliable) == 6 or errors
+    assert errors or report["summary"]["unreliable_turns"] == 12
 
 
 def test_scoring_the_kept_recordings_again_gives_the_runs_numbers(folder):

@@ -44,8 +44,14 @@ def replies_ms(events: Iterable[Mapping[str, Any]], frame_ms: float) -> list[flo
     return found
 
 
-def errors_ms(report: Mapping[str, Any], truth: Mapping[str, list[dict[str, Any]]], frame_ms: float) -> list[float]:
-    """Measured minus true latency of every answered respond turn.
+def errors_ms(
+    report: Mapping[str, Any],
+    truth: Mapping[str, list[dict[str, Any]]],
+    frame_ms: float,
+    *,
+    reliable_only: bool = False,
+) -> list[float]:
+    """Measured minus true latency of every answered turn, or of those that the tester vouches for.
 
     Raises:
         ValueError: A session is not in the log, or answers and replies differ in number.
@@ -56,10 +62,12 @@ def errors_ms(report: Mapping[str, Any], truth: Mapping[str, list[dict[str, Any]
         if events is None:
             raise ValueError(f"{session['session_id']} is not in the truth log")
         true_ms = replies_ms(events, frame_ms)
-        measured_ms = [
-            turn["response_latency_ms"] for turn in session["turns"] if turn["response_latency_ms"] is not None
+        answered = [turn for turn in session["turns"] if turn["response_latency_ms"] is not None]
+        if len(true_ms) != len(answered):
+            raise ValueError(f"{session['session_id']}: {len(answered)} answers, the agent gave {len(true_ms)}")
+        errors += [
+            turn["response_latency_ms"] - true
+            for turn, true in zip(answered, true_ms, strict=True)
+            if turn["reliable"] or not reliable_only
         ]
-        if len(true_ms) != len(measured_ms):
-            raise ValueError(f"{session['session_id']}: {len(measured_ms)} answers, the agent gave {len(true_ms)}")
-        errors += [measured - true for measured, true in zip(measured_ms, true_ms, strict=True)]
     return errors

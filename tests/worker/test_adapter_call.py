@@ -210,6 +210,22 @@ def test_a_loop_that_stood_still_for_more_than_a_second_is_our_own_failure():
     assert outcome(Agent(receive=receive)).reason == "generator"
 
 
+def test_a_loop_that_stood_still_between_two_frames_shows_in_the_error_though_no_frame_was_late():
+    """The answer lay there meanwhile, and the adapter's greenlet could not know since when."""
+    blocked = []
+
+    def send(samples: np.ndarray) -> None:
+        blocked.append(True)
+        if len(blocked) == 20:
+            until_s = monotonic_s() + 0.018
+            while monotonic_s() < until_s:
+                pass
+
+    late = hold(Agent(*[None] * 25, *[Audio(LOUD)] * 20, send=send)).lateness()
+    assert late.drain_gap_ms[19:22].max() >= 17
+    assert np.median(late.drain_gap_ms) < 10
+
+
 def test_a_route_knocks_by_connecting_and_closing():
     agent = Agent()
     AdapterRoute(SHORT, lambda info: agent, 0.3).knock(INFO)

@@ -21,8 +21,11 @@ from voicebench.recording import Lateness, lateness_of
 from voicebench.records import Outcome
 from voicebench.session import Script, Session, Step
 from voicebench.worker.adapters.base import Adapter, describe, stamped
+from voicebench.worker.pacer import WidestGap
+from voicebench.worker.ticker import open_ticker
 
 RECEIVE_S = 0.1
+WATCH_S = 0.002
 RETRY_S = 0.001
 """An adapter that returns nothing at once, instead of waiting, is asked again after this."""
 GENERATOR_LATE_S = 1.0
@@ -33,10 +36,45 @@ SEND_S = 1.0
 CLOSE_S = 2.0
 
 
+class LoopWatch:
+    """How long the event loop kept everybody waiting: an adapter's greenlet hears of its agent that much later."""
+
+    def __init__(self) -> None:
+        self._gaps = WidestGap()
+        self._users = 0
+
+    def __enter__(self) -> LoopWatch:
+        self._users += 1
+        if self._users == 1:
+            gevent.spawn(self._watch)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._users -= 1
+
+    def widest_ms(self, window_s: float) -> float:
+        """The widest gap in the last while, at least so long."""
+        self._gaps.window_s = max(self._gaps.window_s, window_s)
+        return self._gaps.widest_ms
+
+    def _watch(self) -> None:
+        ticker = open_ticker(WATCH_S)
+        looked_s = monotonic_s()
+        while self._users:
+            ticker.wait()
+            now_s = monotonic_s()
+            self._gaps.add(now_s, now_s - looked_s)
+            looked_s = now_s
+        self._gaps.forget()
+        ticker.close()
+
+
 class AdapterCall:
     """Holds one session from connect to close; `run` returns when it has ended."""
 
-    def __init__(self, script: Script, adapter: Adapter, *, connect_timeout_s: float) -> None:
+    def __init__(
+        self, script: Script, adapter: Adapter, *, connect_timeout_s: float, watch: LoopWatch | None = None
+    ) -> None:
         self.session = Session(script)
         self.ending: Outcome | None = None
         """Set from outside (cut): the session ends at its next tick."""
@@ -45,7 +83,9 @@ class AdapterCall:
         self._connect_timeout_s = connect_timeout_s
         self._clock = MonotonicClock(gevent.sleep)
         self._silence = np.zeros(script.frame_samples, dtype=np.int16)
+        self._watch = watch or LoopWatch()
         self._send_ms = array("d")
+        self._drain_gap_ms = array("d")
         self._trouble: Outcome | None = None
 
     def run(self, opened: Callable[[AdapterCall], None]) -> None:
@@ -60,7 +100,8 @@ class AdapterCall:
             self.zero_s = self._clock.now_s()
             ear = gevent.spawn(self._listen)
             try:
-                self._talk(ear)
+                with self._watch:
+                    self._talk(ear)
             finally:
                 ear.kill(timeout=CLOSE_S)
         finally:
@@ -74,8 +115,8 @@ class AdapterCall:
             self._close()
 
     def lateness(self) -> Lateness:
-        """How late frames were. The listener waits inside the adapter, so there are no gaps to tell of."""
-        return lateness_of(self._send_ms, np.zeros(len(self._send_ms)))
+        """How late frames were, and how long the loop kept the listener waiting: one value for each frame sent."""
+        return lateness_of(self._send_ms, self._drain_gap_ms)
 
     def _connect(self) -> None:
         limit = TimeoutError(f"connect() took more than {self._connect_timeout_s:g} s")
@@ -120,6 +161,7 @@ class AdapterCall:
             if step.ended or not self._send(step, tick, ear):
                 return
             self._send_ms.append(max(0.0, 1000.0 * (self._clock.now_s() - due_s)))
+            self._drain_gap_ms.append(self._watch.widest_ms(script.frame_s + WATCH_S))
             tick += 1
 
     def _send(self, step: Step, tick: int, ear: gevent.Greenlet) -> bool:

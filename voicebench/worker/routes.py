@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from gevent import socket as gevent_socket
@@ -17,7 +17,7 @@ from voicebench.records import Outcome
 from voicebench.scenario.adapter_options import MockOptions
 from voicebench.session import Script, Session
 from voicebench.virtual import run_virtual
-from voicebench.worker.adapter_call import AdapterCall
+from voicebench.worker.adapter_call import AdapterCall, LoopWatch
 from voicebench.worker.adapters.base import Adapter, LiveSocket, SessionInfo, Transport
 from voicebench.worker.call import Call, ReadyScript, close_socket
 from voicebench.worker.pacer import Pacer
@@ -154,9 +154,10 @@ class AdapterRoute:
     make: Callable[[SessionInfo], Adapter]
     connect_timeout_s: float
     clock: Literal["real"] = "real"
+    watch: LoopWatch = field(default_factory=LoopWatch)
 
     def hold(self, info: SessionInfo, opened: Callable[[Hold], None]) -> Held:
-        call = AdapterCall(self.script, self.make(info), connect_timeout_s=self.connect_timeout_s)
+        call = AdapterCall(self.script, self.make(info), connect_timeout_s=self.connect_timeout_s, watch=self.watch)
         call.run(opened)
         return Held(call.session, call.zero_s, call.lateness())
 
