@@ -60,7 +60,7 @@ class TlsWire:
             except ssl.SSLWantReadError:
                 self._flush(deadline)
                 self._read_more(deadline)
-            except ssl.SSLEOFError as error:
+            except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:  # which of the two depends on the Python
                 raise AgentError(
                     "dropped", f"{self._place} closed the connection during the TLS handshake: does it speak TLS (wss)?"
                 ) from error
