@@ -4,18 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicebench.load.closed import first_start_s, pause_s, scenario_index, sessions_of_caller
+from voicebench.load.closed import first_start_s, pause_s, scenario_index, session_number
 
 
 @given(callers=st.integers(1, 40), sessions=st.integers(0, 300))
 def test_every_session_is_placed_by_exactly_one_caller(callers, sessions):
-    placed = [number for caller in range(callers) for number in sessions_of_caller(caller, callers, sessions)]
-    assert sorted(placed) == list(range(sessions))
-
-
-def test_without_a_number_of_sessions_a_caller_goes_on():
-    numbers = sessions_of_caller(2, 5, None)
-    assert [next(numbers) for _ in range(3)] == [2, 7, 12]
+    placed = [session_number(caller, nth, callers) for caller in range(callers) for nth in range(sessions + 1)]
+    assert sorted(number for number in placed if number < sessions) == list(range(sessions))
 
 
 @given(weights=st.lists(st.floats(0.1, 10), min_size=1, max_size=5), seed=st.integers(0, 99))

@@ -18,16 +18,17 @@ import pytest
 
 import voicebench.errors
 from tests.support import cli_reference, compare_with_peer
+from tests.support.made import a_head, a_worker, result
 from voicebench import assertions, bundle
 from voicebench.audio.level import energy_of
 from voicebench.bundle_files import read_bundle
 from voicebench.cli import COMMANDS, group
-from voicebench.distribution import Distribution
 from voicebench.errors import FAILURE_REASONS, VoicebenchError
 from voicebench.events import AgentTranscript
 from voicebench.master.collector import Collector
-from voicebench.master.report import RunFacts, report_document
-from voicebench.master.verdict import RunEnd, Verdict, judge
+from voicebench.master.ending import conclude
+from voicebench.master.report import RunTail
+from voicebench.master.verdict import Verdict
 from voicebench.recording import Lateness
 from voicebench.records import OUTCOME_STATES, Expectation, SessionRecord, Trigger, TurnRecord, TurnStatus
 from voicebench.scenario.model import Scenario, VadSettings
@@ -142,32 +143,10 @@ def further_bundle_keys() -> list[str]:
 
 def report() -> dict[str, Any]:
     collector = Collector()
-    collector.take(
-        golden(),
-        worker="local",
-        started_s=0.0,
-        warmup=False,
-        bundle=None,
-        frames_sent=1,
-        lateness_ms=Distribution([0.1]),
-    )
-    results = collector.total.check({"max_talk_overs": 0})
-    end = RunEnd(results, 1, 1, 1, failed=0, lost=0, overloaded=False, generator_failures=0, signal_exit=None)
-    facts = RunFacts(
-        id="run",
-        name="run",
-        started_at="2026-01-01T00:00:00+00:00",
-        duration_s=1.0,
-        plan={},
-        seed=0,
-        clock="virtual",
-        cpu_s=0.1,
-        worker="local",
-        adapters=("mock",),
-        notes=(),
-        events=({"t_s": 0.0, "event": "start", "detail": ""},),
-    )
-    return report_document(facts, collector, 1, results, judge(end))
+    collector.take(result(golden(), lateness={1: 1}), worker="w")
+    head = a_head(limits={"max_talk_overs": 0}, scenario_limits={golden().scenario: {}})
+    document, _ = conclude(head, RunTail(1.0, (a_worker(started=1),), (), ((0.0, "start", ""),)), collector)
+    return document
 
 
 def test_every_key_of_a_report_is_explained() -> None:
@@ -202,12 +181,11 @@ def test_every_word_of_a_fixed_list_is_explained(values: tuple[str, ...], docume
 
 
 def test_every_kind_of_event_is_explained() -> None:
-    source = (ROOT / "voicebench" / "cli" / "run_command.py").read_text(encoding="utf-8")
-    kinds = set(re.findall(r'"event": "(\w+)"', source)) | set(
-        re.findall(r'"event": "(\w+)" if \w+ else "\w+"', source)
-    )
-    kinds |= set(re.findall(r'"event": "\w+" if \w+ else "(\w+)"', source))
-    assert len(kinds) >= 4
+    package = ROOT / "voicebench"
+    marking = ("master/coordinator.py", "worker/engine.py", "cli/virtual_command.py", "master/core.py")
+    source = "\n".join((package / name).read_text(encoding="utf-8") for name in marking)
+    kinds = set(re.findall(r'_mark\((?:[^"()]*, )?"(\w+)"', source)) | set(re.findall(r'_s, "(\w+)", ""', source))
+    assert kinds >= {"start", "end", "drain", "cut", "join", "leave", "left", "lost", "unable", "error"}
     assert without_a_word(kinds, "report.md") == []
 
 

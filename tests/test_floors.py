@@ -25,6 +25,7 @@ FLOORS: dict[str, int] = {
     "voicebench.events": 0,
     "voicebench.instants": 0,
     "voicebench.records": 0,
+    "voicebench.wire": 0,
     # The pure core.
     "voicebench.assertions": 1,
     "voicebench.bundle": 1,
@@ -48,6 +49,7 @@ FLOORS: dict[str, int] = {
     "voicebench.virtual": 1,
     # The shells: sockets, files, waiting.
     "voicebench.bundle_files": 2,
+    "voicebench.children": 2,
     "voicebench.clips": 2,
     "voicebench.examples": 2,
     "voicebench.load_files": 2,
@@ -56,6 +58,7 @@ FLOORS: dict[str, int] = {
     "voicebench.mock_connection": 2,
     "voicebench.mock_server": 2,
     "voicebench.mock_truth": 2,
+    "voicebench.run_folder": 2,
     "voicebench.worker": 2,
     # The roof.
     "voicebench.__main__": ROOF,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import mock_server, start, voicebench
+from tests.support.processes import mock_server, start, voicebench, wait_until_started
 from tests.support.truth import errors_ms, read_truth
 from voicebench.cli import main
 
@@ -109,7 +109,7 @@ def test_a_killed_agent_drops_its_sessions_and_open_turns_are_unfinished(folder)
     with mock_server() as url:
         server_pid = _pid_listening(url)
         run = start("run", "talk.yaml", "--url", url, "-u", "3", "--out", "out", cwd=folder)
-        time.sleep(2.0)
+        wait_until_started(folder / "out", 3)
         os.kill(server_pid, signal.SIGKILL)
         run.communicate(timeout=60)
     report = report_of(folder)
@@ -154,7 +154,7 @@ def test_no_session_reaching_its_first_frame_is_exit_3_with_a_report(folder):
 def test_ctrl_c_drains_twice_cuts_and_the_report_is_written_either_way(folder, signals):
     with mock_server() as url:
         run = start("run", "talk.yaml", "--url", url, "-u", "3", "-t", "5m", "--out", "out", cwd=folder)
-        time.sleep(2.5)
+        wait_until_started(folder / "out", 3)
         for _ in range(signals):
             run.send_signal(signal.SIGINT)
             time.sleep(0.4)
@@ -165,13 +165,14 @@ def test_ctrl_c_drains_twice_cuts_and_the_report_is_written_either_way(folder, s
     assert report["run"]["complete"] is False
     assert "again to cut" in stderr
     assert (found["cut"] == 0) == (signals == 1)
-    assert [event["event"] for event in report["events"]] == ["start", "drain", *["cut"] * (signals - 1), "end"]
+    told = ["join", "start", "drain", *["cut"] * (signals - 1), "end"]
+    assert [event["event"] for event in report["events"]] == told
 
 
 def test_sigterm_drains_and_ends_with_143(folder):
     with mock_server() as url:
         run = start("run", "talk.yaml", "--url", url, "-t", "5m", "--out", "out", cwd=folder)
-        time.sleep(2.0)
+        wait_until_started(folder / "out", 1)
         run.terminate()
         run.communicate(timeout=60)
     assert run.returncode == 143
@@ -185,7 +186,7 @@ def test_the_end_of_the_run_time_cuts_what_outlasts_the_stop_timeout(folder):
         )
     report = report_of(folder)
     assert account(report)["cut"] == 1, done.stderr
-    assert [event["event"] for event in report["events"]] == ["start", "drain", "cut", "end"]
+    assert [event["event"] for event in report["events"]] == ["join", "start", "drain", "cut", "end"]
     assert [turn["status"] for turn in report["sessions"][0]["turns"]] == ["unfinished", "not_played"]
     assert report["summary"]["missed_responses"] == 0
 

@@ -1,8 +1,8 @@
 """The family of errors: each class says whose fault it is, and so which exit code follows.
 
-`ScenarioError` the file's author, `BundleError` the recording, `AgentError` the system under test,
-`TesterError` ourselves. They must never be mixed: the first is a typing mistake, the third a finding,
-the last voids the run.
+`ScenarioError` the file's author, `BundleError` the recording, `AgentError` the system under test, `WireError` a peer,
+`TesterError` ourselves. They must never be mixed: the first is a typing mistake, the third a finding, the last voids
+the run.
 """
 
 from __future__ import annotations
@@ -88,6 +88,23 @@ class AdapterError(VoicebenchError):
     """An adapter cannot be loaded or its options do not fit."""
 
     exit_code = 3
+
+
+class WireError(VoicebenchError):
+    """A peer (master or worker) sent what is no message of ours, or what can't be: it is refused, nothing stops."""
+
+    exit_code = 4
+
+
+class WrongProtocolError(WireError):
+    """A peer of another version."""
+
+    exit_code = 2
+
+    def __init__(self, protocol: int, version: str) -> None:
+        self.protocol = protocol
+        self.version = version
+        super().__init__(f"protocol {protocol} (voicebench {version or 'of another version'})")
 
 
 class TesterError(VoicebenchError):

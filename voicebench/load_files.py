@@ -22,21 +22,12 @@ from voicebench.scenario.mistakes import Mistake, clip_text, nearest, path_text
 from voicebench.scenario.model import AdapterSpec, AudioSource, Plan, PlanScenario, Scenario
 from voicebench.scenario.parse import any_of, plan_of
 from voicebench.scenario.placed import Document
+from voicebench.scenario.prepared import PreparedScenario
 from voicebench.scenario.yaml_text import MAX_BYTES, read_document
 
 STDIN = "-"
 MAX_AUDIO_BYTES = 256 * 1024 * 1024
 """An hour of 16-bit stereo at 32 kHz; a longer prompt is no prompt."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedScenario:
-    """A scenario ready to be played. `clips` has each turn's audio, read-only int16 at the scenario's rate."""
-
-    scenario: Scenario
-    clips: tuple[Samples, ...]
-    file: str
-    """Its path as the user would type it; `<stdin>` for standard input."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,114 +1,93 @@
-"""A whole run in one process: plan in, sessions held, report out."""
+"""A whole run in one process, on the virtual clock: the mock agent alone, as fast as it can be computed."""
 
 from __future__ import annotations
 
 import gc
-import re
-import tempfile
+import os
+import platform
+import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from gevent.hub import get_hub
-from gevent.lock import BoundedSemaphore
-
-from voicebench import bundle
+from voicebench import __version__, bundle
 from voicebench.bundle_files import write_files
-from voicebench.clock import cpu_s, realtime_s
-from voicebench.distribution import Distribution
-from voicebench.errors import AdapterError, UsageError
-from voicebench.load_files import PreparedScenario
+from voicebench.clock import cpu_s, monotonic_s, realtime_s
+from voicebench.errors import VoicebenchError
 from voicebench.master.collector import Collector
-from voicebench.master.report import RunFacts, report_document
-from voicebench.master.verdict import RunEnd, RunVerdict, judge
-from voicebench.records import FINISHED, SessionRecord
-from voicebench.scenario.adapter_options import mock_options, websocket_options
+from voicebench.master.coordinator import Fresh
+from voicebench.master.ending import conclude
+from voicebench.master.report import RunHead, RunTail, WorkerFacts
+from voicebench.master.store import Placing, Store
+from voicebench.master.verdict import RunVerdict
 from voicebench.scenario.model import Plan
-from voicebench.scenario.secrets import expand_variables, redact_document
-from voicebench.scoring import score
-from voicebench.session import Script, Session, prepare
-from voicebench.worker.adapters.base import Adapter, SessionInfo, describe, load_adapter_class
-from voicebench.worker.adapters.mock import MockAdapter
-from voicebench.worker.adapters.websocket import WebSocketTransport
-from voicebench.worker.call import make_ready
+from voicebench.scenario.prepared import PreparedScenario
+from voicebench.scenario.secrets import redact_document
+from voicebench.session import prepare
+from voicebench.worker.adapters.base import describe
+from voicebench.worker.building import Routes, get_ready
 from voicebench.worker.engine import Engine, EngineLoad, Placed
-from voicebench.worker.pacer import Pacer
-from voicebench.worker.routes import AdapterRoute, Route, SocketRoute, VirtualRoute
+from voicebench.worker.supply import result_of, went_wrong
 
-WORKER = "local"
-ADAPTER_CONNECT_TIMEOUT_S = 10.0
-KEEP = Literal["all", "failed", "none"]
+WORKER, EPOCH = "local", 1
+STORE_EVERY_S = 0.25
+"""A session takes 5 ms here, and to have one on disk for certain takes longer than that."""
 
 
-@dataclass(slots=True)
-class RunSettings:
+@dataclass(frozen=True, slots=True)
+class LocalSettings:
     """What a run is told beside plan and load."""
 
-    realtime: bool = False
-    keep: KEEP = "failed"
+    environment: Mapping[str, str]
+    keep: Literal["all", "failed", "none"] = "failed"
     directory: Path | None = None
-    """Where bundles and the report go; None: nothing is written."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    preflight: bool = True
+    """Where database, bundles and report go; None: nothing is written."""
 
 
 class LocalRun:
     """One run. `engine` and `collector` may be read while it goes on."""
 
     def __init__(
-        self, run_id: str, plan: Plan, scenarios: Sequence[PreparedScenario], load: EngineLoad, settings: RunSettings
+        self,
+        head: RunHead,
+        plan: Plan,
+        scenarios: Sequence[PreparedScenario],
+        load: EngineLoad,
+        settings: LocalSettings,
+        notes: Sequence[str] = (),
     ) -> None:
-        """Raises:
-        AdapterError, ScenarioError: An agent's options do not fit, or its adapter can't be loaded.
         """
-        self.id = run_id
-        self._plan = plan
-        self._settings = settings
-        self._scenarios = scenarios
-        self._pacer: Pacer | None = None
+        Raises:
+            AdapterError, ScenarioError: An agent's options do not fit.
+        """
         self.collector = Collector()
+        self._head = head
+        self._settings = settings
+        self._notes = tuple(notes)
         self._trouble: list[str] = []
         self._aborted: str | None = None
-        self._disk = BoundedSemaphore(1)
-        self.notes: list[str] = []
+        self._unstored: list[Fresh] = []
+        self._seq = 0
+        self._stored_s = 0.0
+        self._store: Store | None = None
         scripts = [prepare(prepared.scenario, prepared.clips) for prepared in scenarios]
-        self.virtual = not settings.realtime and all(prepared.scenario.adapter.type == "mock" for prepared in scenarios)
-        self._routes = [self._route(script) for script in scripts]
+        self._script = scripts[0]
+        routes = Routes(scripts, settings.environment, virtual=True, on_pacer_error=lambda error: None)
         weights = [entry.weight for entry in plan.scenarios]
-        self.engine = Engine(self._routes, weights, load, run_id=run_id, take=self._take)
-
-    @property
-    def clock(self) -> str:
-        return "virtual" if self.virtual else "real"
-
-    def preflight(self) -> None:
-        """One call that says nothing, to each scenario's agent: is anyone there?
-
-        Raises:
-            AgentError: No.
-        """
-        for route in self._routes:
-            scenario = route.script.scenario
-            started_at = datetime.fromtimestamp(realtime_s(), UTC).isoformat(timespec="milliseconds")
-            route.knock(
-                SessionInfo(
-                    f"{self.id}-preflight",
-                    0,
-                    scenario.sample_rate,
-                    route.script.frame_samples,
-                    scenario.name,
-                    started_at,
-                )
-            )
+        names = [prepared.scenario.name for prepared in scenarios]
+        self._placing = Placing(tuple(zip(names, weights, strict=True)), load.callers, load.seed)
+        self.engine = Engine(routes.routes, weights, load, run_id=head.id, take=self._take)
 
     def run(self) -> None:
         """Hold all sessions; returns when each has ended. What it raises has voided the run, and `finish` says so."""
-        self.started_at = datetime.fromtimestamp(realtime_s(), UTC).isoformat(timespec="seconds")
-        _get_ready(self._routes[0].script)
+        started_at = datetime.fromtimestamp(realtime_s(), UTC).isoformat(timespec="seconds")
+        self._head = replace(self._head, started_at=started_at)
+        self._open_store()
+        get_ready(self._script)
         cpu_before_s = cpu_s()
+        self._cpu_s = 0.0
         try:
             self.engine.run()
         except BaseException as error:
@@ -116,96 +95,75 @@ class LocalRun:
             raise
         finally:
             gc.unfreeze()
-            self.duration_s = self.engine.elapsed_s
-            self.cpu_s = cpu_s() - cpu_before_s
-            if self._pacer is not None:
-                self._pacer.close()
+            self.duration_s = round(self.engine.elapsed_s, 3)
+            self._cpu_s = cpu_s() - cpu_before_s
+            self._store_batch()
 
     def finish(
-        self, *, signal_exit: int | None, events: Sequence[Mapping[str, Any]]
+        self, *, signal_exit: int | None, events: Sequence[tuple[float, str, str]]
     ) -> tuple[dict[str, Any], RunVerdict]:
         """The report and the verdict, also of a run that was interrupted."""
-        collector = self.collector
-        assertions = collector.total.check(self._plan.limits)
-        for prepared in self._scenarios:
-            sums = collector.by_scenario.get(prepared.scenario.name)
-            if sums is None:
-                sums = type(collector.total)()
-            own = prepared.scenario.name if len(self._scenarios) > 1 else None
-            assertions += sums.check(prepared.scenario.limits, own)
-        started = self.engine.counts["started"]
-        verdict = judge(
-            RunEnd(
-                assertions=assertions,
-                started=started,
-                accounted=collector.n_taken,
-                with_frames=collector.with_frames,
-                failed=collector.outcomes["failed"],
-                lost=collector.outcomes["lost"],
-                overloaded=collector.generator_overloaded,
-                generator_failures=collector.reasons["generator"],
-                signal_exit=signal_exit,
-                trouble=tuple(self._trouble),
-                aborted=self._aborted,
-            )
-        )
-        facts = RunFacts(
-            id=self.id,
-            name=self._plan.name,
-            started_at=self.started_at,
+        own = [(each["t_s"], each["event"], each["detail"]) for each in self.engine.events]
+        tail = RunTail(
             duration_s=self.duration_s,
-            plan=self._plan_document(),
-            seed=self.engine.load.seed,
-            clock=self.clock,
-            cpu_s=self.cpu_s,
-            worker=WORKER,
-            adapters=tuple(prepared.scenario.adapter.type for prepared in self._scenarios),
-            notes=(*self.notes, *self.engine.notes),
-            events=tuple(sorted([*events, *self.engine.events], key=lambda event: event["t_s"])),
+            workers=(self._facts("done"),),
+            notes=(*self._notes, *self.engine.notes),
+            events=tuple(sorted([*events, *own], key=lambda event: event[0])),
+            signal_exit=signal_exit,
+            aborted=self._aborted,
+            trouble=tuple(self._trouble),
         )
-        return report_document(facts, collector, started, assertions, verdict), verdict
+        report, verdict = conclude(self._head, tail, self.collector)
+        n_trouble = len(self._trouble)
+        self._keep(lambda store: store.set_workers([(EPOCH, self._facts("done"))]))
+        self._keep(lambda store: store.add_events(tail.events))
+        self._keep(lambda store: store.end(tail, verdict.verdict, verdict.exit_code))
+        self._keep(lambda store: store.close())
+        if len(self._trouble) > n_trouble:
+            report, verdict = conclude(self._head, replace(tail, trouble=tuple(self._trouble)), self.collector)
+        return report, verdict
 
-    def _plan_document(self) -> dict[str, Any]:
-        return {
-            "plan": redact_document(self._plan.document),
-            "scenarios": [redact_document(prepared.scenario.document) for prepared in self._scenarios],
-        }
+    # --- keeping -----------------------------------------------------------------------------------------------------
 
-    def _route(self, script: Script) -> Route:
-        spec = script.scenario.adapter
-        options = expand_variables(dict(spec.options), self._settings.environment)
-        if spec.type == "mock":
-            if self.virtual:
-                return VirtualRoute(script, mock_options(options))
-            mock_options(options)
-            return AdapterRoute(script, _mock_maker(script, options), ADAPTER_CONNECT_TIMEOUT_S)
-        if spec.type == "websocket":
-            transport = WebSocketTransport(websocket_options(options))
-            if self._pacer is None:
-                self._pacer = Pacer(on_error=lambda error: self.engine.fail(error))
-            return SocketRoute(make_ready(script, transport.ready_frame), transport, self._pacer)
-        if ":" in spec.type:
-            return AdapterRoute(script, _class_maker(spec.type, options), ADAPTER_CONNECT_TIMEOUT_S)
-        raise AdapterError(f"adapter {spec.type!r} is not known: mock, websocket or module:Class")
+    def _open_store(self) -> None:
+        if self._settings.directory is None:
+            return
+        try:
+            self._store = Store(self._settings.directory, self._head, self._placing)
+        except VoicebenchError as error:
+            self._trouble.append(str(error))
+        self._keep(lambda store: store.set_workers([(EPOCH, self._facts("here"))]))
+
+    def _keep(self, what: Callable[[Store], None]) -> None:
+        if self._store is None:
+            return
+        try:
+            what(self._store)
+        except VoicebenchError as error:
+            self._trouble.append(str(error))
+            self._store.give_up()
+            self._store = None
+
+    def _store_batch(self) -> None:
+        batch, self._unstored = self._unstored, []
+        self._stored_s = monotonic_s()
+        self._keep(lambda store: store.add_results(batch))
 
     def _take(self, placed: Placed) -> None:
-        name = None
-        if self._keeps(placed):
-            name = self._write_bundle(placed)
-        lateness = placed.recording.lateness
-        self.collector.take(
-            placed.record,
-            worker=WORKER,
-            started_s=placed.started_s,
-            warmup=placed.warmup,
-            bundle=name,
-            frames_sent=placed.sent_frames,
-            lateness_ms=_lateness_distribution(lateness.send_ms) if lateness is not None else Distribution(),
-        )
+        name = self._write_bundle(placed) if self._keeps(placed) else None
+        result = result_of(placed, None)
+        self.collector.take(result, worker=WORKER, bundle=name)
+        self._seq += 1
+        self._unstored.append(Fresh(EPOCH, WORKER, self._seq, result))
+        if monotonic_s() - self._stored_s > STORE_EVERY_S:
+            self._store_batch()
+        if name is not None:
+            self._store_batch()
+            self._keep(lambda store: store.set_bundle(placed.number, name))
 
     def _keeps(self, placed: Placed) -> bool:
-        if self._settings.directory is None or self._settings.keep == "none" or not placed.sent_frames:
-            return False  # a session that never sent a frame is nothing to listen to
+        if self._settings.directory is None or self._settings.keep == "none":
+            return False
         return self._settings.keep == "all" or went_wrong(placed.record)
 
     def _write_bundle(self, placed: Placed) -> str | None:
@@ -213,91 +171,24 @@ class LocalRun:
         name = f"bundles/{placed.record.session_id}"
         document = redact_document(placed.recording.scenario.document)
         try:
-            files = bundle.encode(placed.recording, document)
-            # Off the loop: a disk may take its time. One at a time: threads that want the interpreter stall the pacer.
-            with self._disk:
-                error = get_hub().threadpool.apply(_try_to_write, (self._settings.directory / name, files))
-            if error is not None:
-                raise error
-        except Exception as error:  # noqa: BLE001 - a recording is lost, which is no reason to lose the run
-            why = getattr(error, "strerror", None) or describe(error)
-            why = f"recordings could not be written ({why}); the numbers are whole"
+            write_files(self._settings.directory / name, bundle.encode(placed.recording, document))
+        except OSError as error:
+            why = f"recordings could not be written ({error.strerror}); the numbers are whole"
             if why not in self._trouble:
                 self._trouble.append(why)
             return None
         return name
 
-
-def _try_to_write(directory: Path, files: Mapping[str, bytes]) -> OSError | None:
-    """In a thread of the hub's, which would print what it raises."""
-    try:
-        write_files(directory, files)
-    except OSError as error:
-        return error
-    return None
-
-
-def _get_ready(script: Script) -> None:
-    """Do beforehand what would stall live sessions the first time: imports at first use, and the garbage collector's
-    walk through everything that was loaded until here (measured: 25 and 50 ms)."""
-    session = Session(script)
-    session.end(FINISHED, 1)
-    recording = session.recording("rehearsal", clock="virtual")
-    score(recording)
-    bundle.encode(recording, {})
-    gc.collect()
-    gc.freeze()
-
-
-def went_wrong(record: SessionRecord) -> bool:
-    """Whether a session is worth listening to: it failed, or a turn that was judged did not pass."""
-    if record.outcome.state in ("failed", "lost"):
-        return True
-    return any(not turn.passed and turn.status in ("measured", "missed") for turn in record.turns)
-
-
-def _lateness_distribution(send_ms: Any) -> Distribution:
-    ticks, counts = np.unique(np.rint(send_ms * 10).astype(int), return_counts=True)
-    return Distribution.from_counts(dict(zip(ticks.tolist(), counts.tolist(), strict=True)))
-
-
-def _mock_maker(script: Script, options: Mapping[str, Any]) -> Callable[[SessionInfo], Adapter]:
-    return lambda info: MockAdapter(sample_rate_hz=script.scenario.sample_rate, session_number=info.number, **options)
-
-
-def _class_maker(name: str, options: Mapping[str, Any]) -> Callable[[SessionInfo], Adapter]:
-    adapter_class = load_adapter_class(name)
-
-    def make(info: SessionInfo) -> Adapter:
-        try:
-            made: Adapter = adapter_class(**options)
-        except Exception as error:
-            raise AdapterError(
-                f"adapter {name!r} can't be made with these options: {type(error).__name__}: {error}"
-            ) from error
-        return made
-
-    return make
-
-
-def new_run_id(name: str) -> str:
-    """A name for the run that sorts by time and can be a folder."""
-    slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:40] or "run"
-    return f"{slug}-{datetime.fromtimestamp(realtime_s()).strftime('%Y%m%d-%H%M%S')}"
-
-
-def fresh_directory(wanted: Path) -> Path:
-    """A folder for a new run: never one that holds something.
-
-    Raises:
-        UsageError: It exists and is not empty, or can't be made or written to.
-    """
-    try:
-        if wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
-            raise UsageError(f"{wanted}: exists and is not an empty folder; results are never overwritten")
-        wanted.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=wanted):
-            pass
-    except OSError as error:
-        raise UsageError(f"{wanted}: cannot be made or written to: {error.strerror}") from None
-    return wanted
+    def _facts(self, state: Literal["here", "done"]) -> WorkerFacts:
+        return WorkerFacts(
+            name=WORKER,
+            host=socket.gethostname(),
+            voicebench=__version__,
+            python=platform.python_version(),
+            platform=platform.platform(),
+            cpus=len(os.sched_getaffinity(0)),
+            state=state,
+            left_s=self.duration_s if state == "done" else None,
+            cpu_s=round(self._cpu_s, 3) if state == "done" else 0.0,
+            started=self.engine.counts["started"],
+        )

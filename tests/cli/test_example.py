@@ -9,9 +9,10 @@ import pytest
 
 from voicebench.cli import main
 from voicebench.examples import EXAMPLES, example_text
-from voicebench.load_files import PreparedScenario, apply_adapter, load_plan
+from voicebench.load_files import apply_adapter, load_plan
 from voicebench.scenario.adapter_options import mock_options
 from voicebench.scenario.model import AdapterSpec
+from voicebench.scenario.prepared import PreparedScenario
 from voicebench.score_document import add_up
 from voicebench.scoring import score
 from voicebench.session import prepare

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.made import respond, session
-from voicebench.distribution import Distribution
+from tests.support.made import a_head, a_worker, respond, result, session
 from voicebench.load_files import load_plan
-from voicebench.local_run import LocalRun, RunSettings
+from voicebench.local_run import LocalRun, LocalSettings
 from voicebench.master.collector import Collector
-from voicebench.master.report import RunFacts, report_document
-from voicebench.master.verdict import RunEnd, judge
+from voicebench.master.ending import conclude
+from voicebench.master.report import RunTail, run_head
+from voicebench.records import Outcome
 from voicebench.worker.engine import EngineLoad
 
 CANARY = "c4nary"
@@ -50,12 +50,13 @@ def folder(tmp_path: Path) -> Path:
 def made_run(folder: Path, *, sessions: int = 6, **settings) -> LocalRun:
     loaded = load_plan(folder / "plan.yaml")
     load = EngineLoad(callers=1, sessions=sessions, seed=5)
-    return LocalRun("run-1", loaded.plan, loaded.scenarios, load, RunSettings(**settings))
+    head = run_head("run-1", loaded.plan, loaded.scenarios, seed=5, clock="virtual")
+    return LocalRun(head, loaded.plan, loaded.scenarios, load, LocalSettings(**{"environment": {}, **settings}))
 
 
 def report_of(run: LocalRun, signal_exit: int | None = None) -> dict:
     run.run()
-    report, _ = run.finish(signal_exit=signal_exit, events=[{"t_s": 0.0, "event": "start", "detail": ""}])
+    report, _ = run.finish(signal_exit=signal_exit, events=[(0.0, "start", "")])
     return json.loads(json.dumps(report))  # it is JSON as it stands
 
 
@@ -88,6 +89,7 @@ def test_accounting_is_in_total_and_by_worker(folder):
     accounting = report_of(made_run(folder))["accounting"]
     by_worker = accounting.pop("by_worker")
     assert by_worker == {"local": accounting}
+    assert accounting["maybe_started"] == 0
     assert accounting["started"] == accounting["finished"] == 6
     assert accounting["reasons"] == {}
 
@@ -139,11 +141,10 @@ def test_secrets_are_in_no_report(folder, secret, where):
     options = json.dumps({"url": "ws://host/", where: value})
     plan = PLAN.replace("{type: mock, options: {seed: 3}}", f"{{type: websocket, options: {options}}}")
     (folder / "plan.yaml").write_text(plan)
-    run = made_run(folder)
-    run.started_at, run.duration_s, run.cpu_s = "2026-01-01T00:00:00+00:00", 0.0, 0.0
-    report, _ = run.finish(signal_exit=None, events=[])
-    run._pacer.close()
-    assert CANARY in json.dumps(run._plan.document)
+    loaded = load_plan(folder / "plan.yaml")
+    head = run_head("run-1", loaded.plan, loaded.scenarios, seed=0, clock="real")
+    report, _ = conclude(head, RunTail(0.0, (a_worker(started=0),), (), ()), Collector())
+    assert CANARY in json.dumps(loaded.plan.document)
     assert CANARY not in json.dumps(report)
     assert "REDACTED" in json.dumps(report["run"]["plan"])
 
@@ -206,17 +207,45 @@ def test_kept_recordings_are_where_the_report_says(folder):
 
 
 def test_what_does_not_exist_is_null_and_lateness_names_its_frames():
-    facts = RunFacts("r", "n", "2026-01-01T00:00:00+00:00", 1.0, {}, 0, "real", 0.5, "local", ("websocket",), (), ())
     collector = Collector()
-    end = RunEnd([], 1, 1, 1, 0, 0, False, 0, None)
-    collector.take(
-        session(respond()),
-        worker="local", started_s=0.12345, warmup=False, bundle=None, frames_sent=3,
-        lateness_ms=Distribution.from_counts({2: 2, 12: 1}),
-    )  # fmt: skip
-    report = report_document(facts, collector, 1, [], judge(end))
+    collector.take(result(session(respond()), started_s=0.12345, lateness={2: 2, 12: 1}), worker="w")
+    report, _ = conclude(a_head(), RunTail(1.0, (a_worker(started=1),), (), ()), collector)
     assert report["summary"]["mean_wer"] is None
     assert report["summary"]["barge_in_stop_ms"]["p50"] is None
     assert report["workers"][0]["frame_lateness_ms"] == {"count": 3, "p50": 0.2, "p99": pytest.approx(1.18), "max": 1.2}
+    assert report["workers"][0]["left_s"] is None
     assert report["sessions"][0]["started_s"] == 0.123
     assert report["sessions_listed"] == "all"
+
+
+def test_every_worker_has_its_own_account_and_lateness():
+    collector = Collector()
+    collector.take(result(session(respond()), number=0, lateness={1: 5}), worker="w")
+    collector.take(result(session(outcome=Outcome("failed", "refused", "no")), number=1, frames_sent=0), worker="v")
+    workers = (a_worker(started=1), a_worker("v", started=1))
+    report, _ = conclude(a_head(), RunTail(1.0, workers, (), ()), collector)
+    by_worker = report["accounting"]["by_worker"]
+    assert (by_worker["w"]["finished"], by_worker["w"]["failed"]) == (1, 0)
+    assert (by_worker["v"]["finished"], by_worker["v"]["failed"], by_worker["v"]["reasons"]) == (0, 1, {"refused": 1})
+    assert [each["frame_lateness_ms"]["count"] for each in report["workers"]] == [5, 0]
+
+
+def test_a_lost_worker_makes_the_run_incomplete_and_is_named_with_what_went_with_it():
+    collector = Collector()
+    collector.take(result(session(respond()), number=0), worker="w")
+    collector.take_lost(1, worker="v", session_id="run-000001", scenario="made")
+    lost = a_worker("v", state="lost", why="silent for 5 s", started=1, maybe_started=1)
+    tail = RunTail(9.0, (a_worker(started=1), lost), (), (), not_placed=1)
+    report, verdict = conclude(a_head(), tail, collector)
+    assert (verdict.verdict, verdict.exit_code, verdict.complete) == ("incomplete", 4, False)
+    assert any("worker v was lost (silent for 5 s)" in reason for reason in verdict.reasons)
+    assert report["accounting"]["lost"] == 1
+    assert report["accounting"]["maybe_started"] == 1
+    assert report["summary"]["failed_session_rate"] == 0.0
+    assert [each["outcome"]["state"] for each in report["sessions"]] == ["finished", "lost"]
+
+
+def test_a_master_that_listened_without_authentication_says_so_in_the_report():
+    report, _ = conclude(a_head(insecure=True), RunTail(1.0, (a_worker(started=0),), ("n",), ()), Collector())
+    assert report["run"]["insecure"] is True
+    assert "without authentication" in report["run"]["notes"][0]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from voicebench import __version__
+from voicebench.master.report import RunHead, WorkerFacts
 from voicebench.records import FINISHED, Outcome, SessionRecord, TurnRecord
+from voicebench.wire.messages import SessionResult
 
 
 def respond(latency_ms: float | None = 500.0, *, turn_id: str = "ask", **rest) -> TurnRecord:
@@ -50,3 +53,29 @@ def session(*turns: TurnRecord, outcome: Outcome = FINISHED, scenario: str = "ma
         "agent_segments": (),
     }
     return SessionRecord(session_id, scenario, outcome, turns=turns, **{**values, **rest})
+
+
+def result(record: SessionRecord, *, number: int = 0, **rest) -> SessionResult:
+    """What a worker sends of a session."""
+    values = {"index": 0, "started_s": 0.0, "warmup": False, "frames_sent": 10, "lateness": {}, "files": None}
+    return SessionResult(number=number, record=record, **{**values, **rest})
+
+
+def a_worker(name: str = "w", **rest) -> WorkerFacts:
+    values = {
+        "state": "done",
+        "host": "host",
+        "voicebench": __version__,
+        "python": "3.11",
+        "platform": "Linux",
+        "cpus": 2,
+    }
+    return WorkerFacts(name, **{**values, **rest})
+
+
+def a_head(**rest) -> RunHead:
+    values = {
+        "id": "run", "name": "run", "started_at": "2026-01-01T00:00:00+00:00", "plan": {}, "seed": 0, "clock": "real",
+        "adapters": ("websocket",), "limits": {}, "scenario_limits": {"made": {}},
+    }  # fmt: skip
+    return RunHead(**{**values, **rest})

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 VOICEBENCH = (sys.executable, "-m", "voicebench")
 NICE = os.environ.get("VOICEBENCH_BENCH_NICE", "0")
@@ -46,6 +50,28 @@ def start(*arguments: str | Path, cwd: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*VOICEBENCH, *map(str, arguments)], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+
+
+def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
+    """What the condition gives, once it gives something."""
+    until_s = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < until_s, f"{what}: not within {timeout_s:g} s"
+        time.sleep(0.02)
+    return found
+
+
+def started(run_folder: Path) -> int:
+    """How many sessions a run that is going on has started, as its database knows: up to a second ago."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{(run_folder / 'run.db').as_uri()}?mode=ro", uri=True)) as db:
+            return db.execute("SELECT coalesce(sum(started), 0) FROM workers").fetchone()[0]
+    except sqlite3.OperationalError:  # not there yet
+        return 0
+
+
+def wait_until_started(run_folder: Path, n_sessions: int) -> None:
+    wait_for(lambda: started(run_folder) >= n_sessions, f"{n_sessions} sessions started")
 
 
 def _pinned(cpu: int | None) -> Sequence[str]:

@@ -21,6 +21,8 @@ from voicebench.errors import VoicebenchError
 # name -> (module, one line of help); the order is the order of a first acquaintance.
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("voicebench.cli.run", "Place calls with a scenario or plan, and report how the agent did."),
+    "master": ("voicebench.cli.master", "The same, with workers on several machines."),
+    "worker": ("voicebench.cli.worker", "Hold sessions for a master, on this machine or another."),
     "score": ("voicebench.cli.score", "Metrics from recorded sessions, again."),
     "validate": ("voicebench.cli.validate", "Check scenario and plan files, all mistakes at once."),
     "schema": ("voicebench.cli.schema", "Print the JSON Schema of scenario or plan files, for editors."),
@@ -152,7 +154,7 @@ def entry() -> int:
     """The program itself: `main` in a process of its own, where gevent may stand in for what blocks, so that an adapter
     written with ordinary sockets and locks waits without holding the other sessions up."""
     asked = sys.argv[1:]
-    if asked[:1] == ["run"] and not {"-h", "--help"} & set(asked):
+    if asked[:1] == ["worker"] and not {"-h", "--help"} & set(asked):
         import gevent.monkey
 
         gevent.monkey.patch_all()

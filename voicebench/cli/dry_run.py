@@ -6,16 +6,17 @@ from collections.abc import Sequence
 
 from voicebench.cli.format import count, duration
 from voicebench.cli.output import console
-from voicebench.load_files import PreparedScenario
-from voicebench.local_run import LocalRun
+from voicebench.scenario.prepared import PreparedScenario
 from voicebench.session import prepare, shortest_session_s
 from voicebench.worker.engine import EngineLoad
 
 
-def print_dry_run(run: LocalRun, scenarios: Sequence[PreparedScenario]) -> None:
+def print_dry_run(
+    load: EngineLoad, scenarios: Sequence[PreparedScenario], *, virtual: bool, notes: Sequence[str]
+) -> None:
     """Bounds of sessions and minutes, as far as they can be known without calling anybody."""
-    load, out = run.engine.load, console()
-    out.print(f"{count(load.callers, 'caller')}, {run.clock} clock", markup=False)
+    out = console()
+    out.print(f"{count(load.callers, 'caller')}, {'virtual' if virtual else 'real'} clock", markup=False)
     lengths = [session_bounds_s(prepared) for prepared in scenarios]
     for prepared, (shortest_s, longest_s) in zip(scenarios, lengths, strict=True):
         out.print(
@@ -31,7 +32,7 @@ def print_dry_run(run: LocalRun, scenarios: Sequence[PreparedScenario]) -> None:
         most_s = min(most_s, load.max_audio_s)
         least_s = min(least_s, most_s)
     out.print(f"would place {sessions}, {_minutes(least_s)} to {_minutes(most_s)} of conversation", markup=False)
-    for note in run.notes:
+    for note in notes:
         out.print(f"note: {note}", markup=False)
 
 

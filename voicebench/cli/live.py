@@ -162,17 +162,17 @@ class Progress:
             "to_place": load.sessions,
             "live": engine.live,
             "started": engine.counts["started"],
-            "finished": collector.outcomes["finished"],
-            "failed": collector.outcomes["failed"],
-            "cut": collector.outcomes["cut"],
-            "reasons": dict(collector.reasons),
+            "finished": collector.account.outcomes["finished"],
+            "failed": collector.account.outcomes["failed"],
+            "cut": collector.account.outcomes["cut"],
+            "reasons": dict(collector.account.reasons),
             "turns": tally.counts["judged_turns"],
             "missed": tally.counts["missed_responses"],
             "unreliable": tally.counts["unreliable_turns"],
             "p50_ms": latency.percentile(50),
             "p95_ms": latency.percentile(95),
             "max_ms": latency.max,
-            "late_p99_ms": collector.lateness_ms.percentile(99),
+            "late_p99_ms": collector.account.lateness_ms.percentile(99),
         }
 
     def drained_s(self) -> float:

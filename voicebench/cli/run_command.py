@@ -1,67 +1,102 @@
-"""What `voicebench run` does with its flags: settle what is to be run, hold the run, write and show the report."""
+"""What `voicebench run` and `voicebench master` do with their flags: settle what is to be run, hold the run, write and
+show the report.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from voicebench.bundle_files import write_file
 from voicebench.cli.dry_run import print_dry_run, session_bounds_s
-from voicebench.cli.format import count, duration
-from voicebench.cli.live import Progress, choose_view
 from voicebench.cli.output import emit_json, json_bytes, say
 from voicebench.cli.settle import (
     RunFlags,
     fit_the_virtual_clock,
     idle_callers,
     refuse_conflicts,
+    refuse_unfilled,
     refuse_unsupported,
     settle_load,
     with_adapter,
 )
 from voicebench.cli.show import show_report
-from voicebench.cli.signals import Signals
 from voicebench.errors import TesterError, UsageError
-from voicebench.load_files import PreparedScenario, load_plan
-from voicebench.local_run import LocalRun, RunSettings, fresh_directory, new_run_id
+from voicebench.load_files import LoadedPlan, load_plan
+from voicebench.master.verdict import RunVerdict
+from voicebench.run_folder import RESULTS, fresh_directory, new_run_id, run_id_of
+from voicebench.scenario.prepared import PreparedScenario
+from voicebench.worker.engine import EngineLoad
 
-RESULTS = Path("voicebench-results")
+Keep = Literal["all", "failed", "none"]
 
 
-def run_command(flags: RunFlags) -> int:
-    """Run, and return the exit code."""
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Everything about a run that is known before it begins."""
+
+    run_id: str
+    loaded: LoadedPlan
+    scenarios: tuple[PreparedScenario, ...]
+    """With the adapter of the command line."""
+    load: EngineLoad
+    keep: Keep
+    virtual: bool
+    """On the virtual clock, in this process."""
+    notes: tuple[str, ...]
+
+
+def settle(flags: RunFlags, environment: Mapping[str, str], *, agent_is_called_here: bool) -> Settled:
+    """From the command line to what is to be run.
+
+    Args:
+        agent_is_called_here: Whether the variables in an agent's options must be set on this machine.
+
+    Raises:
+        UsageError, ScenarioError: Whatever does not fit.
+    """
     refuse_conflicts(flags)
     loaded = load_plan(flags.plan_file)
     refuse_unsupported(loaded.plan)
-    environment = os.environ
     scenarios = with_adapter(loaded, flags, environment)
+    if agent_is_called_here:
+        refuse_unfilled(scenarios, environment)
     load, notes = settle_load(loaded.plan, flags, environment)
     for warning in () if flags.quiet else loaded.warnings:
         say(f"warning: {warning}")
-    run_id = flags.out.name if flags.out is not None and flags.out.name else new_run_id(loaded.plan.name)
-    settings = RunSettings(
-        realtime=flags.realtime,
-        keep=flags.keep or loaded.plan.record.keep,
-        environment=environment,
-        preflight=not flags.no_preflight,
-    )
-    run = LocalRun(run_id, loaded.plan, scenarios, load, settings)
-    if run.virtual:
-        run.engine.load, further = fit_the_virtual_clock(load)
+    virtual = not flags.realtime and all(each.scenario.adapter.type == "mock" for each in scenarios)
+    if virtual:
+        load, further = fit_the_virtual_clock(load)
     else:
         further = idle_callers(load)
-    run.notes += [*notes, *further]
-    _refuse_small_budget(run.engine.load.max_audio_s, scenarios)
+    _refuse_small_budget(load.max_audio_s, scenarios)
+    return Settled(
+        run_id=run_id_of(flags.out) if flags.out is not None else new_run_id(loaded.plan.name),
+        loaded=loaded,
+        scenarios=tuple(scenarios),
+        load=load,
+        keep=flags.keep or loaded.plan.record.keep,
+        virtual=virtual,
+        notes=(*notes, *further),
+    )
+
+
+def run_command(flags: RunFlags) -> int:
+    """Run on this machine, and return the exit code."""
+    settled = settle(flags, os.environ, agent_is_called_here=True)
     if flags.dry_run:
-        print_dry_run(run, scenarios)
+        print_dry_run(settled.load, settled.scenarios, virtual=settled.virtual, notes=settled.notes)
         return 0
-    if settings.preflight:
-        run.preflight()
-    if not flags.no_write:
-        settings.directory = _directory(flags, run_id, environment)
-    return _hold(run, flags, settings)
+    if settled.virtual:
+        from voicebench.cli.virtual_command import hold_virtual
+
+        return hold_virtual(settled, flags)
+    from voicebench.cli.distributed import hold_with_children
+
+    return hold_with_children(settled, flags)
 
 
 def _refuse_small_budget(max_audio_s: float | None, scenarios: list[PreparedScenario]) -> None:
@@ -74,48 +109,14 @@ def _refuse_small_budget(max_audio_s: float | None, scenarios: list[PreparedScen
         )
 
 
-def _hold(run: LocalRun, flags: RunFlags, settings: RunSettings) -> int:
-    events: list[Mapping[str, Any]] = []
-    engine = run.engine
-    progress = Progress(run)
-    view = choose_view(progress, quiet=flags.quiet)
+def make_directory(flags: RunFlags, run_id: str, environment: Mapping[str, str]) -> Path | None:
+    """The run's folder, new and empty; None when nothing is to be written.
 
-    def drain(name: str) -> None:
-        events.append({"t_s": round(engine.elapsed_s, 3), "event": "drain", "detail": name})
-        engine.drain()
-        progress.drained_s()
-        going_on = count(engine.live, "session")
-        view.note(f"{name}: letting {going_on} finish, up to {duration(engine.load.stop_timeout_s)}; again to cut")
-
-    def cut(name: str) -> None:
-        events.append({"t_s": round(engine.elapsed_s, 3), "event": "cut", "detail": name})
-        engine.cut()
-
-    signals = Signals(drain, cut)
-    view.start()
-    trouble: BaseException | None = None
-    try:
-        events.append({"t_s": 0.0, "event": "start", "detail": f"{engine.load.callers} callers"})
-        run.run()
-    except Exception as error:  # noqa: BLE001 - whatever voids the run, what was measured until then is reported
-        trouble = error
-        events.append({"t_s": round(engine.elapsed_s, 3), "event": "error", "detail": str(error)})
-    finally:
-        view.stop()
-        signals.close()
-    events.append({"t_s": round(run.duration_s, 3), "event": "end", "detail": ""})
-    report, verdict = run.finish(signal_exit=signals.exit_code, events=events)
-    _write(report, settings, flags)
-    if not flags.quiet and flags.json_to != "-":
-        show_report(report, details=_details(run), directory=settings.directory)
-    if trouble is not None:
-        raise TesterError(f"the load generator failed; the report has what was measured: {trouble!r}") from trouble
-    if verdict.exit_code:
-        say(f"exit {verdict.exit_code}: {verdict.reasons[0]}")
-    return verdict.exit_code
-
-
-def _directory(flags: RunFlags, run_id: str, environment: Mapping[str, str]) -> Path:
+    Raises:
+        UsageError: It holds something, or can't be made.
+    """
+    if flags.no_write:
+        return None
     if flags.out is not None:
         return fresh_directory(flags.out)
     if environment.get("VOICEBENCH_OUT"):
@@ -127,8 +128,33 @@ def _directory(flags: RunFlags, run_id: str, environment: Mapping[str, str]) -> 
     return fresh_directory(wanted)
 
 
-def _write(report: Mapping[str, Any], settings: RunSettings, flags: RunFlags) -> None:
-    targets = [] if settings.directory is None else [settings.directory / "report.json"]
+def write_and_show(
+    report: Mapping[str, Any],
+    verdict: RunVerdict,
+    flags: RunFlags,
+    *,
+    directory: Path | None,
+    details: Mapping[str, str],
+    trouble: BaseException | None,
+) -> int:
+    """The report to where it was asked for, the tables to the terminal; returns the exit code.
+
+    Args:
+        details: What the first session that failed for each reason had to say.
+        trouble: What voided the run, to be told once the report is written.
+    """
+    _write(report, flags, directory)
+    if not flags.quiet and flags.json_to != "-":
+        show_report(report, details=details, directory=directory)
+    if trouble is not None:
+        raise TesterError(f"the load generator failed; the report has what was measured: {trouble!r}") from trouble
+    if verdict.exit_code:
+        say(f"exit {verdict.exit_code}: {verdict.reasons[0]}")
+    return verdict.exit_code
+
+
+def _write(report: Mapping[str, Any], flags: RunFlags, directory: Path | None) -> None:
+    targets = [] if directory is None else [directory / "report.json"]
     targets += [] if flags.json_to in (None, "-") else [Path(str(flags.json_to))]
     for path in targets:
         try:
@@ -140,13 +166,3 @@ def _write(report: Mapping[str, Any], settings: RunSettings, flags: RunFlags) ->
             ) from None
     if flags.json_to == "-":
         emit_json(report)
-
-
-def _details(run: LocalRun) -> dict[str, str]:
-    """What the first session that failed for each reason had to say."""
-    details: dict[str, str] = {}
-    for taken in run.collector.listed:
-        outcome = taken.record.outcome
-        if outcome.reason is not None and outcome.detail:
-            details.setdefault(outcome.reason, outcome.detail)
-    return details

@@ -5,17 +5,17 @@ the first call.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from voicebench.errors import Problem, ScenarioError, UsageError
-from voicebench.load_files import LoadedPlan, PreparedScenario, apply_adapter
-from voicebench.local_run import KEEP
+from voicebench.load_files import LoadedPlan, apply_adapter
 from voicebench.scenario.adapter_options import option_mistakes
 from voicebench.scenario.mistakes import path_text
 from voicebench.scenario.model import AdapterSpec, Load, Plan, Scenario
+from voicebench.scenario.prepared import PreparedScenario
 from voicebench.scenario.quantities import parse_duration_s, parse_rate_per_s
 from voicebench.scenario.secrets import expand_variables
 from voicebench.worker.engine import EngineLoad
@@ -42,13 +42,26 @@ class RunFlags:
     max_minutes: float | None
     seed: int | None
     realtime: bool
-    keep: KEEP | None
+    keep: Literal["all", "failed", "none"] | None
     out: Path | None
     no_write: bool
     json_to: str | None
     dry_run: bool
     no_preflight: bool
     quiet: bool
+    workers: int | None = None
+    """Processes that hold the sessions, of `run`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterFlags:
+    """What `master` is told beside that."""
+
+    bind: str
+    expect_workers: int
+    wait: bool
+    join_timeout: float
+    insecure: bool
 
 
 def refuse_unsupported(plan: Plan) -> None:
@@ -100,12 +113,8 @@ def with_adapter(loaded: LoadedPlan, flags: RunFlags, environment: Environment) 
 
     Raises:
         UsageError: A flag's value that does not fit, by the flag's name.
-        ScenarioError: A variable in a file's options that is not set, or does not fit.
     """
-    prepared = [replace(each, scenario=_called_by(each.scenario, flags, environment)) for each in loaded.scenarios]
-    for each in prepared:
-        _refuse_unfilled(each, environment)
-    return prepared
+    return [replace(each, scenario=_called_by(each.scenario, flags, environment)) for each in loaded.scenarios]
 
 
 def _called_by(scenario: Scenario, flags: RunFlags, environment: Environment) -> Scenario:
@@ -136,8 +145,17 @@ def _by_flag(problem: Problem, names: Mapping[str, str]) -> str:
     return f"{problem.path}: {problem.message}"
 
 
+def refuse_unfilled(scenarios: Sequence[PreparedScenario], environment: Environment) -> None:
+    """Variables are filled in where sessions run; that they can be is checked here, where the file has a name.
+
+    Raises:
+        ScenarioError: A variable in a file's options is not set, or its value does not fit.
+    """
+    for each in scenarios:
+        _refuse_unfilled(each, environment)
+
+
 def _refuse_unfilled(prepared: PreparedScenario, environment: Environment) -> None:
-    """Variables are filled in where sessions run; that they can be is checked here, where the file has a name."""
     spec = prepared.scenario.adapter
     try:
         options = expand_variables(dict(spec.options), environment)

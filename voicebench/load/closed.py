@@ -6,7 +6,7 @@ the number of workers, so a session's scenario, seed and pause follow from its n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,16 +15,13 @@ _MIX_STEP = 0.6180339887498949
 """Golden ratio: successive multiples fill the unit interval as evenly as any sequence does."""
 
 
-def sessions_of_caller(caller: int, callers: int, sessions: int | None) -> Iterator[int]:
-    """The session numbers of one caller, ascending; without end when `sessions` is None.
+def session_number(caller: int, placed: int, callers: int) -> int:
+    """The number of a caller's next session, after `placed` of them.
 
-    >>> list(sessions_of_caller(1, 3, 8))
+    >>> [session_number(1, placed, callers=3) for placed in range(3)]
     [1, 4, 7]
     """
-    number = caller
-    while sessions is None or number < sessions:
-        yield number
-        number += callers
+    return caller + placed * callers
 
 
 def first_start_s(caller: int, spawn_rate_per_s: float | None) -> float:

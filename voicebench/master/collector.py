@@ -1,4 +1,4 @@
-"""Takes scored sessions in and keeps the run-wide numbers: in total, by scenario and by turn."""
+"""Takes scored sessions in, each once, and keeps the run-wide numbers: in total, by scenario, by turn and by worker."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 from voicebench.assertions import AssertionResult, check
 from voicebench.distribution import Distribution
-from voicebench.records import OUTCOME_STATES, SessionRecord
+from voicebench.records import OUTCOME_STATES, Outcome, SessionRecord
 from voicebench.score_document import session_document
 from voicebench.summary import Tally
+from voicebench.wire.messages import SessionResult
 
 SESSIONS_LISTED = 1000
 """A report lists all sessions up to here; beyond it only those whose recordings were kept."""
@@ -34,21 +35,53 @@ class Sums:
         return check(limits, self.all, self.reliable, scenario=scenario)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class Account:
+    """What became of the sessions: of all, or of one worker's."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    warmup: int = 0
+    lateness_ms: Distribution = field(default_factory=Distribution)
+    """Of all frames sent."""
+
+    def add(self, outcome: Outcome, *, warmup: bool, lateness_ms: Distribution) -> None:
+        self.outcomes[outcome.state] += 1
+        if outcome.reason is not None:
+            self.reasons[outcome.reason] += 1
+        self.warmup += warmup
+        self.lateness_ms.update(lateness_ms)
+
+    @property
+    def total(self) -> int:
+        return self.outcomes.total()
+
+    def as_dict(self, started: int) -> dict[str, Any]:
+        """started = finished + failed + cut + lost, with why sessions failed."""
+        return {
+            "started": started,
+            **{state: self.outcomes[state] for state in OUTCOME_STATES},
+            "warmup": self.warmup,
+            "reasons": dict(sorted(self.reasons.items())),
+        }
+
+
+@dataclass(slots=True)
 class Taken:
     """One session as the report lists it."""
 
+    number: int
     record: SessionRecord
     worker: str
-    started_s: float
+    started_s: float | None
     warmup: bool
-    bundle: str | None
+    bundle: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {
             **session_document(self.record),
             "worker": self.worker,
-            "started_s": round(self.started_s, 3),
+            "started_s": None if self.started_s is None else round(self.started_s, 3),
             "warmup": self.warmup,
             "bundle": self.bundle,
         }
@@ -61,38 +94,45 @@ class Collector:
         self.total = Sums()
         self.by_scenario: dict[str, Sums] = {}
         self.by_turn: dict[str, dict[str, Tally]] = {}
-        self.outcomes: Counter[str] = Counter()
-        self.reasons: Counter[str] = Counter()
-        self.warmup_sessions = 0
+        self.account = Account()
+        self.by_worker: dict[str, Account] = {}
         self.with_frames = 0
-        self.lateness_ms = Distribution()
-        self.listed: list[Taken] = []
-        self.n_taken = 0
+        self._taken: set[int] = set()
+        self._listed: dict[int, Taken] = {}
 
-    def take(
-        self,
-        record: SessionRecord,
-        *,
-        worker: str,
-        started_s: float,
-        warmup: bool,
-        bundle: str | None,
-        frames_sent: int,
-        lateness_ms: Distribution,
-    ) -> None:
-        """Take one session in, once."""
-        self.n_taken += 1
-        self.outcomes[record.outcome.state] += 1
-        if record.outcome.reason is not None:
-            self.reasons[record.outcome.reason] += 1
-        self.with_frames += frames_sent > 0
-        self.lateness_ms.update(lateness_ms)
-        if bundle is not None or len(self.listed) < SESSIONS_LISTED:
-            self.listed.append(Taken(record, worker, started_s, warmup, bundle))
-        if warmup:
-            self.warmup_sessions += 1
-        else:
+    def take(self, result: SessionResult, *, worker: str, bundle: str | None = None) -> bool:
+        """Take one session in; False when it was taken in before, which changes nothing."""
+        if result.number in self._taken:
+            return False
+        self._taken.add(result.number)
+        record = result.record
+        lateness_ms = Distribution.from_counts(result.lateness)
+        for account in (self.account, self.by_worker.setdefault(worker, Account())):
+            account.add(record.outcome, warmup=result.warmup, lateness_ms=lateness_ms)
+        self.with_frames += result.frames_sent > 0
+        if result.files is not None or bundle is not None or len(self._listed) < SESSIONS_LISTED:
+            self._listed[result.number] = Taken(result.number, record, worker, result.started_s, result.warmup, bundle)
+        if not result.warmup:
             self._count(record)
+        return True
+
+    def take_lost(self, number: int, *, worker: str, session_id: str, scenario: str) -> bool:
+        """Take in that a session started, and that no result of it will come; False when one has come."""
+        if number in self._taken:
+            return False
+        self._taken.add(number)
+        record = lost_record(session_id, scenario, worker)
+        for account in (self.account, self.by_worker.setdefault(worker, Account())):
+            account.add(record.outcome, warmup=False, lateness_ms=Distribution())
+        if len(self._listed) < SESSIONS_LISTED:
+            self._listed[number] = Taken(number, record, worker, None, False)
+        self._count(record)
+        return True
+
+    def kept(self, number: int, bundle: str) -> None:
+        """The recording of a session is in the run's folder."""
+        if number in self._listed:
+            self._listed[number].bundle = bundle
 
     def _count(self, record: SessionRecord) -> None:
         self.total.add(record)
@@ -102,22 +142,48 @@ class Collector:
             turns.setdefault(turn.id, Tally()).add_turn(turn)
 
     @property
+    def n_taken(self) -> int:
+        """Sessions taken in, lost ones included."""
+        return len(self._taken)
+
+    @property
     def generator_overloaded(self) -> bool:
         rate = self.total.all.unreliable_turn_rate
         return rate is not None and rate > OVERLOADED_TURN_RATE
 
-    def accounting(self, started: int) -> dict[str, Any]:
-        """started = finished + failed + cut + lost, with why sessions failed."""
-        return {
-            "started": started,
-            **{state: self.outcomes[state] for state in OUTCOME_STATES},
-            "warmup": self.warmup_sessions,
-            "reasons": dict(sorted(self.reasons.items())),
-        }
+    def details(self) -> dict[str, str]:
+        """What the first session that failed for each reason had to say."""
+        details: dict[str, str] = {}
+        for taken in self._in_order():
+            outcome = taken.record.outcome
+            if outcome.reason is not None and outcome.detail:
+                details.setdefault(outcome.reason, outcome.detail)
+        return details
 
     def sessions(self) -> list[dict[str, Any]]:
-        """The sessions that the report lists, in order of their start."""
-        listed = self.listed
+        """The sessions that the report lists, in order of their numbers."""
+        listed = self._in_order()
         if self.n_taken > SESSIONS_LISTED:
             listed = [taken for taken in listed if taken.bundle is not None]
-        return [taken.as_dict() for taken in sorted(listed, key=lambda taken: taken.started_s)]
+        return [taken.as_dict() for taken in listed]
+
+    def _in_order(self) -> list[Taken]:
+        return [self._listed[number] for number in sorted(self._listed)]
+
+
+def lost_record(session_id: str, scenario: str, worker: str) -> SessionRecord:
+    """What stands for a session that started and was never heard of again: nothing was measured."""
+    return SessionRecord(
+        session_id=session_id,
+        scenario=scenario,
+        outcome=Outcome("lost", None, f"its worker {worker} went away"),
+        duration_s=0.0,
+        user_speech_ms=0.0,
+        agent_speech_ms=0.0,
+        overlap_ms=0.0,
+        talk_over_ms=0.0,
+        truncated=True,
+        user_segments=(),
+        agent_segments=(),
+        turns=(),
+    )

@@ -33,6 +33,8 @@ class RunEnd:
     """What else went wrong on our side (a recording that could not be written)."""
     aborted: str | None = None
     """What ended the run before its time, on our side."""
+    missing: tuple[str, ...] = ()
+    """What went missing with workers that were lost, a sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class RunVerdict:
 
 def judge(end: RunEnd) -> RunVerdict:
     """The verdict of a run. When several exit codes hold: 3, 4, 130/143, 1."""
-    whole = end.accounted == end.started and end.lost == 0
+    whole = end.accounted == end.started and end.lost == 0 and not end.missing
     complete = whole and end.signal_exit is None and end.aborted is None
     found = [*_unreachable(end), *_incomplete(end), *_untrusted(end), *_interrupted(end), *_limits(end)]
     if not found:
@@ -75,6 +77,7 @@ def _incomplete(end: RunEnd) -> list[_Finding]:
     if end.accounted != end.started or end.lost:
         missing = end.started - end.accounted + end.lost
         found.append(("incomplete", EXIT_UNTRUSTED, f"{missing} started sessions are missing from these numbers"))
+    found += [("incomplete", EXIT_UNTRUSTED, why) for why in end.missing]
     if end.started and not end.with_frames and not end.failed and end.signal_exit is None:
         found.append(
             ("incomplete", EXIT_UNTRUSTED, "every session was cut before its first frame: nothing was measured")

@@ -2,15 +2,17 @@
 
 started = finished + failed + cut, always: a session counts as started before its line is opened, and every way out of
 `_hold` is a session that has ended.
+
+Which callers it has may change while it runs (`hold`): a caller that is taken away ends its session and starts no more.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 import gevent
 from gevent.event import Event
@@ -19,7 +21,7 @@ from gevent.lock import BoundedSemaphore
 
 from voicebench.clock import monotonic_s, realtime_s
 from voicebench.errors import AgentError, VoicebenchError
-from voicebench.load.closed import first_start_s, pause_s, scenario_index, sessions_of_caller
+from voicebench.load.closed import first_start_s, pause_s, scenario_index, session_number
 from voicebench.recording import Recording
 from voicebench.records import Outcome, SessionRecord
 from voicebench.scoring import score
@@ -37,6 +39,8 @@ PULSE_S = 0.25
 STALL_S = 1.0
 """A process that did not run for this long (stopped, suspended, starved) blames no agent for a time-out."""
 CUT_AT_END = Outcome("cut", None, "cut by the end of the run")
+GATE_LOOK_S = 0.25
+"""How often a caller whose gate is shut looks again, should nobody tell it to (`look_again`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,49 @@ class Placed:
     warmup: bool
 
 
+class Gate(Protocol):
+    """Whether a caller may start one more session."""
+
+    def is_open(self, caller: int, placed: int, started: int, now_s: float) -> bool:
+        """
+        Args:
+            caller: Who asks.
+            placed: How many of its sessions were started so far.
+            started: How many this engine has started in all.
+            now_s: Monotonic.
+        """
+
+
+class OpenGate:
+    """An engine that asks nobody."""
+
+    def is_open(self, caller: int, placed: int, started: int, now_s: float) -> bool:
+        return True
+
+
+class _Caller:
+    """Someone who places sessions back to back, as long as he is held."""
+
+    def __init__(self, number: int, placed: int) -> None:
+        self.number = number
+        self.placed = placed
+        self.held = True
+        self.at_gate = False
+        self._nudged = Event()
+
+    def wait(self, due_s: float) -> None:
+        """Until then, or a nudge."""
+        self._nudged.clear()
+        self._nudged.wait(max(0.0, due_s - monotonic_s()))
+
+    def nudge(self) -> None:
+        self._nudged.set()
+
+
+def _ignore(caller: int, placed: int) -> None:
+    pass
+
+
 class Engine:
     """Runs the load to its end. `drain` and `cut` may be called from any greenlet, at any time."""
 
@@ -80,14 +127,32 @@ class Engine:
         *,
         run_id: str,
         take: Callable[[Placed], None],
+        gate: Gate | None = None,
+        on_start: Callable[[int, int], None] = _ignore,
+        on_release: Callable[[int, int], None] = _ignore,
     ) -> None:
-        """`take` is handed each session once it has been scored; what it raises ends the run."""
+        """
+        Args:
+            take: Is handed each session once it has been scored; what it raises ends the run.
+            gate: Is asked before each session.
+            on_start: Hears of each session before its line is opened: caller, and how many it has started with it.
+            on_release: Hears when a caller that was taken away has let go: caller, and how many it had started.
+        """
         self._routes = routes
         self._weights = weights
         self.load = load
         self._run_id = run_id
         self._take = take
+        self._gate = gate or OpenGate()
+        self._on_start = on_start
+        self._on_release = on_release
+        self._callers: dict[int, _Caller] = {}
         self._stopping = Event()
+        self._drained = Event()
+        self._drained_s = 0.0
+        self._idle = Event()
+        self._idle.set()
+        self._watches: list[gevent.Greenlet[Any]] = []
         self._holds: dict[int, Hold] = {}
         self._connecting: dict[int, gevent.Greenlet[Any]] = {}
         self._live: set[int] = set()
@@ -124,25 +189,81 @@ class Engine:
         Raises:
             VoicebenchError: Something that voids the run, after all sessions were let go.
         """
-        self.start_s = self._pulse_s = monotonic_s()
         n_callers = self.load.callers if self.load.sessions is None else min(self.load.callers, self.load.sessions)
-        callers = [gevent.spawn(self._call_again_and_again, caller) for caller in range(n_callers)]
-        watches = [gevent.spawn(self._watch_the_clock), gevent.spawn(self._feel_the_pulse)]
+        self.begin(monotonic_s())
+        self.hold(dict.fromkeys(range(n_callers), 0))
+        self.join()
+
+    def begin(self, start_s: float) -> None:
+        """Run time 0 is at `start_s`, monotonic."""
+        self.start_s = start_s
+        self._pulse_s = monotonic_s()
+        self._watches = [gevent.spawn(self._watch_the_clock), gevent.spawn(self._feel_the_pulse)]
+
+    def hold(self, share: Mapping[int, int]) -> None:
+        """Have these callers from now on, and no others: each with how many of its sessions were started elsewhere.
+
+        A caller that is not among them ends its session, if it has one, and is then released.
+        """
+        for number, caller in self._callers.items():
+            caller.held = number in share
+            caller.nudge()
+        for number, placed in share.items():
+            if number not in self._callers:
+                self._callers[number] = caller = _Caller(number, placed)
+                self._idle.clear()
+                gevent.spawn(self._call_again_and_again, caller)
+
+    def join(self) -> None:
+        """Wait until every caller is done or let go.
+
+        Raises:
+            VoicebenchError: As `run`.
+        """
         try:
-            gevent.joinall(callers)
+            self._idle.wait()
         finally:
-            gevent.killall(watches)
+            gevent.killall(self._watches)
         if self._error is not None:
             raise self._error
 
-    def drain(self) -> None:
-        """Start no new sessions; what is going on may end by itself."""
+    @property
+    def failure(self) -> BaseException | None:
+        """What broke the engine, so that it ended."""
+        return self._error
+
+    @property
+    def idle(self) -> bool:
+        """Nobody is calling, or about to."""
+        return self._idle.is_set()
+
+    def look_again(self) -> None:
+        """The gate may have opened."""
+        for caller in self._callers.values():
+            if caller.at_gate:
+                caller.nudge()
+
+    def finish(self) -> None:
+        """Start no new sessions; what is going on ends by itself, however long it takes."""
         self._stopping.set()
+        for caller in self._callers.values():
+            caller.nudge()
+
+    def drain(self, since_s: float | None = None) -> None:
+        """Start no new sessions; what is going on may end by itself, and is cut after the stop time-out.
+
+        Args:
+            since_s: From when that counts, monotonic; None: from now.
+        """
+        if not self._drained.is_set():
+            self._drained_s = monotonic_s() if since_s is None else since_s
+            self._drained.set()
+        self.finish()
 
     def cut(self, outcome: Outcome = CUT_AT_END) -> None:
         """End everything that goes on, calls that are still being set up included."""
         self._cut = outcome
-        self._stopping.set()
+        self.drain()
         for hold in self._holds.values():
             hold.ending = outcome
         for number in self._connecting:
@@ -161,11 +282,12 @@ class Engine:
 
     def _watch_the_clock(self) -> None:
         if self.load.run_time_s is not None:
-            if not self._stopping.wait(self.load.run_time_s):
+            ends_s = self.start_s + self.load.run_time_s
+            if not self._drained.wait(max(0.0, ends_s - monotonic_s())):
                 self._mark("drain", "the run time is over")
-            self.drain()
-        self._stopping.wait()
-        gevent.sleep(self.load.stop_timeout_s)
+                self.drain(ends_s)
+        self._drained.wait()
+        gevent.sleep(max(0.0, self._drained_s + self.load.stop_timeout_s - monotonic_s()))
         if self._live:
             self.notes.append(f"{len(self._live)} sessions were cut {self.load.stop_timeout_s:g} s after the end")
             self._mark("cut", "the stop time-out is over")
@@ -184,23 +306,54 @@ class Engine:
     def _has_stalled(self) -> bool:
         return monotonic_s() - self._pulse_s > PULSE_S + STALL_S
 
-    def _call_again_and_again(self, caller: int) -> None:
+    def _call_again_and_again(self, caller: _Caller) -> None:
         try:
-            self._stopping.wait(first_start_s(caller, self.load.spawn_rate_per_s))
-            for number in sessions_of_caller(caller, self.load.callers, self.load.sessions):
-                self._stopping.wait(self._until_dialling_s())
-                if self.draining or not self._within_budget():
-                    return
-                self._stopping.wait(self._place(number))
+            # One who takes over from another worker has had his start there.
+            due_s = self.start_s
+            if not caller.placed:
+                due_s += first_start_s(caller.number, self.load.spawn_rate_per_s)
+            while self._wait_for_turn(caller, due_s):
+                number = session_number(caller.number, caller.placed, self.load.callers)
+                caller.placed += 1
+                self._on_start(caller.number, caller.placed)
+                rest_s = self._place(number)
+                due_s = monotonic_s() + rest_s
         except BaseException as error:  # noqa: BLE001 - a caller that dies unheard would leave sessions uncounted
             self.fail(error)
+        finally:
+            del self._callers[caller.number]
+            if not caller.held:
+                self._on_release(caller.number, caller.placed)
+            if not self._callers:
+                self._idle.set()
 
-    def _until_dialling_s(self) -> float:
+    def _wait_for_turn(self, caller: _Caller, due_s: float) -> bool:
+        """Wait until the caller may place his next session; False when there is none for him."""
+        dial_s: float | None = None
+        while caller.held and not self.draining and self._has_more(caller):
+            now_s = monotonic_s()
+            if now_s < due_s:
+                caller.wait(due_s)
+            elif not self._gate.is_open(caller.number, caller.placed, self.counts["started"], now_s):
+                caller.at_gate = True
+                caller.wait(now_s + GATE_LOOK_S)
+                caller.at_gate = False
+            elif dial_s is None:
+                due_s = dial_s = self._when_to_dial_s(now_s)
+            else:
+                return self._within_budget()
+        return False
+
+    def _has_more(self, caller: _Caller) -> bool:
+        sessions = self.load.sessions
+        return sessions is None or session_number(caller.number, caller.placed, self.load.callers) < sessions
+
+    def _when_to_dial_s(self, now_s: float) -> float:
+        """The next free moment to set a call up, which is then taken."""
         if all(route.clock == "virtual" for route in self._routes):
-            return 0.0
-        now_s = monotonic_s()
+            return now_s
         self._dialled_s = max(now_s, self._dialled_s + DIAL_EVERY_S)
-        return self._dialled_s - now_s
+        return self._dialled_s
 
     def _within_budget(self) -> bool:
         """Whether one more session, as long as the longest so far, stays within the audio minutes."""

@@ -1,0 +1,348 @@
+"""The run on disk: `run.db`, the durable truth. A result is in it before its worker may forget it.
+
+One SQLite file in WAL mode, fully synced: what a call stored is there whatever becomes of the machine. `kill -9` at any
+moment leaves a file from which `read_run` gives everything that was acknowledged.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.resources
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from voicebench.errors import TesterError, UsageError
+from voicebench.load.closed import scenario_index
+from voicebench.master.collector import Collector
+from voicebench.master.coordinator import Fresh
+from voicebench.master.report import RunHead, RunTail, WorkerFacts
+from voicebench.wire.messages import SessionResult
+
+DATABASE = "run.db"
+LOCK = "run.lock"
+SCHEMA_VERSION = 1
+BUSY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """What says which scenario a session number runs, also of a session that nobody heard of again."""
+
+    scenarios: tuple[tuple[str, float], ...]
+    """Name and weight, in the plan's order."""
+    callers: int
+    seed: int
+
+    def scenario_of(self, number: int) -> str:
+        weights = [weight for _, weight in self.scenarios]
+        return self.scenarios[scenario_index(number, weights, self.seed)][0]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """How a worker fares, once a second."""
+
+    epoch: int
+    t_s: float
+    started: int
+    live: int
+    loop_age_s: float
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A run as it was found on disk."""
+
+    head: RunHead
+    tail: RunTail
+    collector: Collector
+    state: Literal["running", "ended", "unfinished"]
+    """unfinished: its master is gone, and did not end it."""
+    verdict: str | None
+    exit_code: int | None
+
+
+class Store:
+    """An open run.db. Used by the one thread that made it."""
+
+    def __init__(self, directory: Path, head: RunHead, placing: Placing) -> None:
+        """Make a run's database in its folder.
+
+        Raises:
+            TesterError: The disk does not take it.
+        """
+        self._path = directory / DATABASE
+        with self._telling():
+            directory.mkdir(parents=True, exist_ok=True)
+            # Held as long as this process lives: that the run is still going on can be seen by others.
+            self._lock = open(directory / LOCK, "w")  # noqa: SIM115
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._db = sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_S)
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+                self._db.execute(f"PRAGMA {pragma}")
+            with self._transaction():
+                for statement in _schema():
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                self._db.execute(
+                    "INSERT INTO run (only_one, id, name, started_at, head, scenarios, callers, seed, state) "
+                    "VALUES (1, ?, ?, ?, ?, ?, ?, ?, 'running')",
+                    (
+                        head.id,
+                        _clean(head.name),
+                        head.started_at,
+                        _json(head),
+                        _json(placing.scenarios),
+                        placing.callers,
+                        placing.seed,
+                    ),
+                )
+
+    def add_results(self, batch: Sequence[Fresh]) -> None:
+        """Store these for good. A session that is there already, or a batch that was stored, stays as it is."""
+        with self._telling(), self._transaction():
+            for each in batch:
+                self._add(each)
+
+    def _add(self, fresh: Fresh) -> None:
+        result = fresh.session
+        record, outcome = result.record, result.record.outcome
+        self._db.execute("UPDATE workers SET have = max(have, ?) WHERE epoch = ?", (fresh.seq, fresh.epoch))
+        stored = self._db.execute(
+            "INSERT OR IGNORE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?)",
+            (
+                result.number,
+                record.session_id,
+                fresh.epoch,
+                _clean(record.scenario),
+                result.started_s,
+                result.warmup,
+                outcome.state,
+                outcome.reason,
+                _clean(outcome.detail),
+                record.duration_s,
+                record.reliable,
+                result.frames_sent,
+                _json(result),
+            ),
+        )
+        if stored.rowcount:
+            self._db.executemany(
+                "INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (
+                        result.number, position, _clean(turn.id), turn.expect, turn.status, turn.passed, turn.reliable,
+                        turn.error_ms, turn.response_latency_ms, turn.ttfa_ms, turn.talk_over, turn.stopped,
+                        turn.stop_ms, turn.false_barge_in, turn.spurious_response, turn.wer,
+                    )
+                    for position, turn in enumerate(record.turns)
+                ],
+            )  # fmt: skip
+
+    def add_lost(self, lost: Iterable[tuple[int, str, int, str]]) -> None:
+        """Sessions that started and of which nothing will come: number, session id, epoch, scenario of each."""
+        with self._telling(), self._transaction():
+            self._db.executemany(
+                "INSERT OR IGNORE INTO sessions (number, session_id, epoch, scenario, warmup, state, duration_s, "
+                "reliable, frames_sent) VALUES (?, ?, ?, ?, 0, 'lost', 0.0, 1, 0)",
+                list(lost),
+            )
+
+    def set_bundle(self, number: int, bundle: str) -> None:
+        """A session's recording is in the run's folder."""
+        with self._telling(), self._transaction():
+            self._db.execute("UPDATE sessions SET bundle = ? WHERE number = ?", (bundle, number))
+
+    def set_workers(self, workers: Iterable[tuple[int, WorkerFacts]], samples: Iterable[Sample] = ()) -> None:
+        """How the workers stand now, by epoch."""
+        with self._telling(), self._transaction():
+            for epoch, facts in workers:
+                self._db.execute(
+                    "INSERT INTO workers (epoch, name, host, state, started, maybe_started, facts) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (epoch) DO UPDATE SET state = excluded.state, "
+                    "started = excluded.started, maybe_started = excluded.maybe_started, facts = excluded.facts",
+                    (
+                        epoch,
+                        _clean(facts.name),
+                        _clean(facts.host),
+                        facts.state,
+                        facts.started,
+                        facts.maybe_started,
+                        _json(facts),
+                    ),
+                )
+            self._db.executemany(
+                "INSERT OR IGNORE INTO samples (epoch, t_s, started, live, loop_age_s, cpu_s) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                [(each.epoch, each.t_s, each.started, each.live, each.loop_age_s, each.cpu_s) for each in samples],
+            )
+
+    def add_events(self, events: Iterable[tuple[float, str, str]]) -> None:
+        """What happened: run time, what, and the particulars."""
+        with self._telling(), self._transaction():
+            self._db.executemany(
+                "INSERT INTO events (t_s, event, detail) VALUES (?, ?, ?)",
+                [(t_s, _clean(event), _clean(detail)) for t_s, event, detail in events],
+            )
+
+    def end(self, tail: RunTail, verdict: str, exit_code: int) -> None:
+        """The run is over and accounted for."""
+        with self._telling(), self._transaction():
+            self._db.execute(
+                "UPDATE run SET state = 'ended', duration_s = ?, verdict = ?, exit_code = ?, tail = ?",
+                (tail.duration_s, verdict, exit_code, _json(tail)),
+            )
+
+    def give_up(self) -> None:
+        """Let go of a database that can't be written any more."""
+        self._db.close()
+        self._lock.close()
+
+    def close(self) -> None:
+        """Everything in one file, so that it can be copied."""
+        with self._telling():
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._db.close()
+            self._path.with_name(LOCK).unlink(missing_ok=True)
+        self._lock.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise TesterError(f"{self._path} can't be written ({error}): what was measured goes on in memory") from None
+
+
+def read_run(directory: Path) -> StoredRun:
+    """A run from its folder, also one that still goes on, or that was cut off.
+
+    Raises:
+        UsageError: There is no run, or not one that this version can read.
+    """
+    path = directory / DATABASE
+    if not path.is_file():
+        raise UsageError(f"{directory}: holds no run: there is no {DATABASE} in it")
+    try:
+        db = _open_to_read(path)
+        try:
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+            if version != SCHEMA_VERSION:
+                raise UsageError(
+                    f"{path}: has schema {version}, this version reads {SCHEMA_VERSION}: "
+                    + ("upgrade voicebench" if version > SCHEMA_VERSION else "the file is not whole, or none of ours")
+                )
+            return _read(db, directory)
+        finally:
+            db.close()
+    except (sqlite3.Error, msgspec.MsgspecError, OSError) as error:
+        raise UsageError(f"{path}: can't be read as a run: {error}") from None
+
+
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    uri = path.absolute().as_uri()
+    db = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=BUSY_S)
+    try:
+        db.execute("SELECT 1 FROM run").fetchone()
+    except sqlite3.OperationalError:
+        # A folder that can't be written to has no room for the files that readers of a WAL share.
+        db.close()
+        db = sqlite3.connect(f"{uri}?immutable=1", uri=True)
+    return db
+
+
+def _read(db: sqlite3.Connection, directory: Path) -> StoredRun:
+    row = db.execute(
+        "SELECT head, scenarios, callers, seed, state, duration_s, verdict, exit_code, tail FROM run"
+    ).fetchone()
+    if row is None:
+        raise UsageError(f"{directory / DATABASE}: is empty: the master ended before the run began")
+    head = msgspec.json.decode(row[0], type=RunHead)
+    collector = Collector()
+    names = dict(db.execute("SELECT epoch, name FROM workers"))
+    lost = []
+    for number, session_id, epoch, scenario, bundle, result in db.execute(
+        "SELECT number, session_id, epoch, scenario, bundle, result FROM sessions ORDER BY number"
+    ):
+        if result is None:
+            lost.append((number, session_id, epoch, scenario))
+            continue
+        collector.take(msgspec.json.decode(result, type=SessionResult), worker=names[epoch], bundle=bundle)
+    for number, session_id, epoch, scenario in lost:
+        collector.take_lost(number, worker=names[epoch], session_id=session_id, scenario=scenario)
+    state: Literal["running", "ended", "unfinished"] = "ended"
+    if row[4] == "ended":
+        tail = msgspec.json.decode(row[8], type=RunTail)
+    else:
+        state = "running" if _is_held(directory / LOCK) else "unfinished"
+        tail = _tail_so_far(db, state)
+    return StoredRun(head, tail, collector, state, row[6], row[7])
+
+
+def _tail_so_far(db: sqlite3.Connection, state: str) -> RunTail:
+    """What can be said of a run that nobody ended."""
+    workers = []
+    for facts_json, stored in db.execute(
+        "SELECT facts, (SELECT count(*) FROM sessions s WHERE s.epoch = w.epoch) FROM workers w ORDER BY epoch"
+    ):
+        facts = msgspec.json.decode(facts_json, type=WorkerFacts)
+        workers.append(replace(facts, started=max(facts.started, stored)))
+    events = tuple(db.execute("SELECT t_s, event, detail FROM events ORDER BY n"))
+    (last_s,) = db.execute(
+        "SELECT max(t) FROM (SELECT max(t_s) AS t FROM samples UNION SELECT max(started_s + duration_s) FROM sessions)"
+    ).fetchone()
+    why = "the run is still going on" if state == "running" else "the master ended before the run did"
+    return RunTail(duration_s=last_s or 0.0, workers=tuple(workers), notes=(), events=events, aborted=why)
+
+
+def _is_held(lock: Path) -> bool:
+    """Whether a master lives that holds this run."""
+    try:
+        descriptor = os.open(lock, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _schema() -> list[str]:
+    text = importlib.resources.files("voicebench.master").joinpath("schema.sql").read_text()
+    bare = "\n".join(line.partition("--")[0] for line in text.splitlines())
+    return [statement for statement in bare.split(";") if statement.strip()]
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _clean(text: str | None) -> str | None:
+    """Text that any file and any database takes: no lone surrogates, no NUL."""
+    if text is None:
+        return None
+    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -1,0 +1,100 @@
+"""Recordings that wait at the worker until the master has fetched them: in a private folder, up to a size."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from voicebench.bundle_files import write_files
+from voicebench.wire.messages import PIECE_BYTES
+
+KEPT_BYTES = 2 << 30
+_PREFIX = "voicebench-spool-"
+_LOCK = ".lock"
+
+
+class Spool:
+    """Written in one thread, read and dropped in another; each session is written once, before anybody asks for it."""
+
+    def __init__(self, *, kept_bytes: int = KEPT_BYTES, parent: str | None = None) -> None:
+        """
+        Raises:
+            OSError: There is no room for temporary files.
+        """
+        self._kept_bytes = kept_bytes
+        self._used_bytes = 0
+        self._sessions: dict[str, dict[str, int]] = {}
+        parent = parent or tempfile.gettempdir()
+        _sweep(parent)
+        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        # Locked before it has its name: a sweep that came in between would take the folder for a dead worker's.
+        unnamed = self._folder / f"{_LOCK}-"
+        self._lock: IO[str] = open(unnamed, "w")  # noqa: SIM115 - held as long as the folder is ours
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        os.rename(unnamed, self._folder / _LOCK)
+
+    def has_room(self, files: Mapping[str, bytes]) -> bool:
+        """Whether a recording fits beside those that wait."""
+        return self._used_bytes + sum(map(len, files.values())) <= self._kept_bytes
+
+    def write(self, session_id: str, files: Mapping[str, bytes]) -> dict[str, int]:
+        """Keep a recording; returns the sizes of its files.
+
+        Raises:
+            OSError: The disk does not take it; nothing is left of it.
+        """
+        write_files(self._folder / session_id, files)
+        sizes = {name: len(content) for name, content in files.items()}
+        self._used_bytes += sum(sizes.values())
+        self._sessions[session_id] = sizes
+        return sizes
+
+    def read(self, session_id: str, file: str, offset: int) -> bytes:
+        """A piece of a recording.
+
+        Raises:
+            KeyError: There is no such recording, or no such file in it.
+            OSError: It can't be read.
+            ValueError: There is nothing at this place.
+        """
+        size = self._sessions[session_id][file]
+        if offset >= size:
+            raise ValueError(f"the file has {size} bytes")
+        with open(self._folder / session_id / file, "rb") as opened:
+            opened.seek(offset)
+            return opened.read(PIECE_BYTES)
+
+    def drop(self, session_id: str) -> None:
+        """It has been fetched."""
+        sizes = self._sessions.pop(session_id, None)
+        if sizes is not None:
+            shutil.rmtree(self._folder / session_id, ignore_errors=True)
+            self._used_bytes -= sum(sizes.values())
+
+    @property
+    def waiting(self) -> int:
+        """How many recordings have not been fetched."""
+        return len(self._sessions)
+
+    def close(self) -> None:
+        """Remove everything."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._lock.close()
+
+
+def _sweep(parent: str) -> None:
+    """Remove the folders of workers that were killed: nobody holds their lock any more."""
+    for folder in Path(parent).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(descriptor)

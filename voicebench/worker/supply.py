@@ -1,0 +1,199 @@
+"""What goes over the bulk socket, from the worker's side: scenarios and audio in, recordings out.
+
+`hear`, `sends` and `due_s` are called in the link's thread, everything else in the loop.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import cast
+
+import gevent
+import numpy as np
+from gevent.hub import get_hub
+from gevent.lock import BoundedSemaphore
+
+from voicebench import bundle
+from voicebench.distribution import TICKS_PER_MS
+from voicebench.errors import WireError
+from voicebench.records import SessionRecord
+from voicebench.scenario.prepared import PreparedScenario
+from voicebench.scenario.secrets import redact_document
+from voicebench.scenario.shipping import unpack
+from voicebench.wire.messages import (
+    AssetPiece,
+    Fetched,
+    FileName,
+    FilePiece,
+    FromWorker,
+    RunPlan,
+    SessionResult,
+    WantFile,
+)
+from voicebench.worker.adapters.base import describe
+from voicebench.worker.asset_cache import AssetCache, cache_folder
+from voicebench.worker.engine import Placed
+from voicebench.worker.fetching import Fetching
+from voicebench.worker.spool import Spool
+
+LOOK_S = 0.02
+
+
+class Supply:
+    """One worker's bulk."""
+
+    def __init__(self) -> None:
+        self._plan: RunPlan | None = None
+        self._fetching: Fetching | None = None
+        self._wrong: WireError | None = None
+        self._spool: Spool | None = None
+        self._disk = BoundedSemaphore(1)
+        self._answers: deque[WantFile] = deque()
+        self._n_not_kept = 0
+        self._why_not_kept = ""
+
+    # --- in the loop -------------------------------------------------------------------------------------------------
+
+    def begin(self, plan: RunPlan) -> None:
+        """Fetch what this plan says."""
+        cache = AssetCache(cache_folder(os.environ))
+        self._plan = plan
+        self._fetching = Fetching(plan.scenarios, have=cache.get, keep=cache.put)
+
+    def wait(self) -> list[PreparedScenario]:
+        """The scenarios, once they are all here.
+
+        Raises:
+            WireError: What came is not what was promised.
+        """
+        fetching, plan = self._fetching, self._plan
+        assert fetching is not None
+        assert plan is not None
+        while not fetching.done:
+            if self._wrong is not None:
+                raise self._wrong
+            gevent.sleep(LOOK_S)
+        return [unpack(fetching.scenarios[name], fetching.audio) for name in plan.scenarios]
+
+    def keep(self, placed: Placed) -> dict[FileName, int] | None:
+        """Keep a session's recording if the plan wants it; what files it has, None: it was not kept."""
+        assert self._plan is not None
+        keep = self._plan.keep
+        if keep == "none" or not placed.sent_frames or not (keep == "all" or went_wrong(placed.record)):
+            return None  # a session that never sent a frame is nothing to listen to
+        try:
+            files = bundle.encode(placed.recording, redact_document(placed.recording.scenario.document))
+            if self._spool is None:
+                self._spool = Spool()
+            if not self._spool.has_room(files):
+                self._not_kept("the recordings that wait to be fetched fill their space")
+                return None
+            # Off the loop: a disk may take its time. One at a time: threads that want the interpreter stall the pacer.
+            with self._disk:
+                sizes = get_hub().threadpool.apply(_try_to_write, (self._spool, placed.record.session_id, files))
+            if isinstance(sizes, OSError):
+                raise sizes
+        except Exception as error:  # noqa: BLE001 - a recording is lost, which is no reason to lose the session
+            self._not_kept(getattr(error, "strerror", None) or describe(error))
+            return None
+        return cast(dict[FileName, int], sizes)
+
+    def _not_kept(self, why: str) -> None:
+        self._n_not_kept += 1
+        self._why_not_kept = why
+
+    @property
+    def trouble(self) -> str:
+        """What became of recordings that should have been kept; empty: nothing happened to any."""
+        if not self._n_not_kept:
+            return ""
+        return f"{self._n_not_kept} recordings could not be kept ({self._why_not_kept}); the numbers are whole"
+
+    def close(self) -> None:
+        """Remove what has been fetched or never will be."""
+        if self._spool is not None:
+            self._spool.close()
+
+    # --- in the link's thread ----------------------------------------------------------------------------------------
+
+    def hear(self, message: AssetPiece | WantFile | Fetched, now_s: float) -> None:
+        """Take in what the master sent over the bulk socket."""
+        if isinstance(message, WantFile):
+            self._answers.append(message)
+        elif isinstance(message, Fetched):
+            if self._spool is not None:
+                self._spool.drop(message.session_id)
+        elif self._fetching is not None and self._wrong is None:
+            try:
+                self._fetching.hear(message)
+            except WireError as error:
+                self._wrong = error
+
+    def sends(self, epoch: int, now_s: float) -> list[FromWorker]:
+        """Pieces that the master wants, one at a time, and pieces to ask for."""
+        sends: list[FromWorker] = []
+        if self._fetching is not None and self._wrong is None:
+            sends += self._fetching.asks(epoch, now_s)
+        if self._answers:
+            sends.append(self._piece(epoch, self._answers.popleft()))
+        return sends
+
+    def due_s(self, now_s: float) -> float:
+        """When `sends` should be asked next."""
+        busy = self._answers or (self._fetching is not None and not self._fetching.done)
+        return now_s + (0.0 if self._answers else LOOK_S) if busy else now_s + 1.0
+
+    def _piece(self, epoch: int, want: WantFile) -> FilePiece:
+        data, why = b"", ""
+        try:
+            if self._spool is None:
+                raise KeyError(want.session_id)
+            data = self._spool.read(want.session_id, want.file, want.offset)
+            why = "" if data else "the file has shrunk"
+        except KeyError:
+            why = "this worker has no such recording"
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+        return FilePiece(
+            epoch=epoch, session_id=want.session_id, file=want.file, offset=want.offset, data=data, why=why
+        )
+
+
+def result_of(placed: Placed, files: dict[FileName, int] | None) -> SessionResult:
+    """What travels of a session that is over.
+
+    Args:
+        files: Its recording's, where that was kept.
+    """
+    lateness = placed.recording.lateness
+    return SessionResult(
+        number=placed.number,
+        index=placed.index,
+        started_s=placed.started_s,
+        warmup=placed.warmup,
+        frames_sent=placed.sent_frames,
+        lateness=_ticks(lateness.send_ms) if lateness is not None else {},
+        record=placed.record,
+        files=files,
+    )
+
+
+def _ticks(send_ms: np.ndarray) -> dict[int, int]:
+    ticks, counts = np.unique(np.rint(send_ms * TICKS_PER_MS).astype(int), return_counts=True)
+    return dict(zip(ticks.tolist(), counts.tolist(), strict=True))
+
+
+def _try_to_write(spool: Spool, session_id: str, files: dict[str, bytes]) -> dict[str, int] | OSError:
+    """In a thread of the hub's, which would print what it raises."""
+    try:
+        return spool.write(session_id, files)
+    except OSError as error:
+        return error
+
+
+def went_wrong(record: SessionRecord) -> bool:
+    """Whether a session is worth listening to: it failed, or a turn that was judged did not pass."""
+    if record.outcome.state in ("failed", "lost"):
+        return True
+    return any(not turn.passed and turn.status in ("measured", "missed") for turn in record.turns)
