@@ -330,7 +330,7 @@ class Core:
             "to_place": coordinator.plan.sessions,
             "workers": len(coordinator.here),
             "ready": coordinator.ready,
-            "live": coordinator.shares.live,
+            "live": sum(len(coordinator.shares.open(peer.epoch)) for peer in coordinator.here),
             "started": coordinator.shares.started.total(),
             "finished": account.outcomes["finished"],
             "failed": account.outcomes["failed"],
