@@ -117,7 +117,7 @@ class LocalRun:
         n_trouble = len(self._trouble)
         self._keep(lambda store: store.set_workers([(EPOCH, self._facts("done"))]))
         self._keep(lambda store: store.add_events(tail.events))
-        self._keep(lambda store: store.end(tail, verdict.verdict, verdict.exit_code))
+        self._keep(lambda store: store.end(tail, verdict, report["summary"]))
         self._keep(lambda store: store.close())
         if len(self._trouble) > n_trouble:
             report, verdict = conclude(self._head, replace(tail, trouble=tuple(self._trouble)), self.collector)

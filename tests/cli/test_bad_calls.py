@@ -53,7 +53,7 @@ def refused(capsys, *arguments: str, exit_code: int = 2, lines: int = 1) -> str:
     [
         # wrong words
         ("rnu ask.yaml", "there is no command 'rnu'. Did you mean 'run'?"),
-        ("zebra", "there is no command 'zebra'. There are run, master, worker, score, validate,"),
+        ("zebra", "there is no command 'zebra'. There are run, master, worker, score, report,"),
         ("ask.yaml", "'ask.yaml' is a file, not a command: write voicebench run ask.yaml"),
         ("run", "PLAN is missing: `voicebench run -h` has examples"),
         ("run ask.yaml two words.yaml", "unexpected extra arguments (two words.yaml): a path that holds spaces"),

@@ -24,6 +24,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "master": ("voicebench.cli.master", "The same, with workers on several machines."),
     "worker": ("voicebench.cli.worker", "Hold sessions for a master, on this machine or another."),
     "score": ("voicebench.cli.score", "Metrics from recorded sessions, again."),
+    "report": ("voicebench.cli.report", "A run's report again, from its database."),
+    "runs": ("voicebench.cli.runs", "What runs there are on disk, and what came of them."),
     "validate": ("voicebench.cli.validate", "Check scenario and plan files, all mistakes at once."),
     "schema": ("voicebench.cli.schema", "Print the JSON Schema of scenario or plan files, for editors."),
     "example": ("voicebench.cli.example", "Print a working example scenario to start from."),

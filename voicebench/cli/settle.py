@@ -95,10 +95,13 @@ def refuse_conflicts(flags: RunFlags) -> None:
     if None not in (flags.warmup, flags.run_time) and flags.warmup >= flags.run_time:  # type: ignore[operator]
         raise UsageError("--warmup: as long as the run time, so that nothing would be counted: make -t longer")
     if flags.json_to not in (None, "-"):
-        _refuse_unwritable(Path(str(flags.json_to)))
+        refuse_unwritable(Path(str(flags.json_to)))
 
 
-def _refuse_unwritable(path: Path) -> None:
+def refuse_unwritable(path: Path) -> None:
+    """Raises:
+    UsageError: A file for `--json` that could not be written.
+    """
     folder = path.absolute().parent
     if path.is_dir():
         raise UsageError(f"--json: {path} is a folder: name a file in it")

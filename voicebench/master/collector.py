@@ -98,6 +98,7 @@ class Collector:
         self.by_worker: dict[str, Account] = {}
         self.with_frames = 0
         self._taken: set[int] = set()
+        self._n_missing = 0
         self._listed: dict[int, Taken] = {}
 
     def take(self, result: SessionResult, *, worker: str, bundle: str | None = None) -> bool:
@@ -129,6 +130,15 @@ class Collector:
         self._count(record)
         return True
 
+    def take_missing(self, n_sessions: int, *, worker: str) -> None:
+        """Take in that so many sessions of a worker started of which nothing is known, not even their numbers."""
+        self._n_missing += n_sessions
+        for account in (self.account, self.by_worker.setdefault(worker, Account())):
+            account.outcomes["lost"] += n_sessions
+        for tally in (self.total.all, self.total.reliable):
+            tally.counts["sessions"] += n_sessions
+            tally.counts["lost"] += n_sessions
+
     def kept(self, number: int, bundle: str) -> None:
         """The recording of a session is in the run's folder."""
         if number in self._listed:
@@ -144,7 +154,7 @@ class Collector:
     @property
     def n_taken(self) -> int:
         """Sessions taken in, lost ones included."""
-        return len(self._taken)
+        return len(self._taken) + self._n_missing
 
     @property
     def generator_overloaded(self) -> bool:

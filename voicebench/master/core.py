@@ -263,9 +263,10 @@ class Core:
         tail = self._tail(now_s)
         self._keep_events()
         self._keep(lambda store: store.add_events([(tail.duration_s, "end", "")]))
+        tail = replace(tail, trouble=tuple(self._trouble))
+        report, verdict = conclude(self._head, tail, self.collector)
+        self._keep(lambda store: store.end(tail, verdict, report["summary"]))
         self.report, self.verdict = conclude(self._head, replace(tail, trouble=tuple(self._trouble)), self.collector)
-        verdict = self.verdict
-        self._keep(lambda store: store.end(tail, verdict.verdict, verdict.exit_code))
         self.snapshot = self._picture(now_s)
 
     def _account_for_the_lost(self) -> None:

@@ -12,6 +12,8 @@ CREATE TABLE run (
     duration_s REAL,
     verdict TEXT,
     exit_code INTEGER,
+    complete INTEGER,
+    summary TEXT,                      -- JSON: that of the report
     tail TEXT                          -- JSON: what is known at the end (signal, notes, what went wrong)
 ) STRICT;
 

@@ -10,7 +10,7 @@ import fcntl
 import importlib.resources
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,12 +23,15 @@ from voicebench.load.closed import scenario_index
 from voicebench.master.collector import Collector
 from voicebench.master.coordinator import Fresh
 from voicebench.master.report import RunHead, RunTail, WorkerFacts
+from voicebench.master.verdict import RunVerdict
 from voicebench.wire.messages import SessionResult
 
 DATABASE = "run.db"
 LOCK = "run.lock"
 SCHEMA_VERSION = 1
 BUSY_S = 30.0
+State = Literal["running", "ended", "unfinished"]
+"""unfinished: its master is gone, and did not end it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +67,22 @@ class StoredRun:
     head: RunHead
     tail: RunTail
     collector: Collector
-    state: Literal["running", "ended", "unfinished"]
-    """unfinished: its master is gone, and did not end it."""
-    verdict: str | None
-    exit_code: int | None
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What can be said of a run without reading its sessions."""
+
+    name: str
+    started_at: str
+    state: State
+    started: int
+    duration_s: float | None = None
+    verdict: str | None = None
+    exit_code: int | None = None
+    complete: bool | None = None
+    p95_response_latency_ms: float | None = None
 
 
 class Store:
@@ -84,27 +99,35 @@ class Store:
             directory.mkdir(parents=True, exist_ok=True)
             # Held as long as this process lives: that the run is still going on can be seen by others.
             self._lock = open(directory / LOCK, "w")  # noqa: SIM115
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-            self._db = sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_S)
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-                self._db.execute(f"PRAGMA {pragma}")
-            with self._transaction():
-                for statement in _schema():
-                    self._db.execute(statement)
-                self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-                self._db.execute(
-                    "INSERT INTO run (only_one, id, name, started_at, head, scenarios, callers, seed, state) "
-                    "VALUES (1, ?, ?, ?, ?, ?, ?, ?, 'running')",
-                    (
-                        head.id,
-                        _clean(head.name),
-                        head.started_at,
-                        _json(head),
-                        _json(placing.scenarios),
-                        placing.callers,
-                        placing.seed,
-                    ),
-                )
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+                self._db = self._made(head, placing)
+            except BaseException:
+                self._lock.close()
+                raise
+
+    def _made(self, head: RunHead, placing: Placing) -> sqlite3.Connection:
+        db = self._db = sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_S)
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+            db.execute(f"PRAGMA {pragma}")
+        with self._transaction():
+            for statement in _schema():
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            db.execute(
+                "INSERT INTO run (only_one, id, name, started_at, head, scenarios, callers, seed, state) "
+                "VALUES (1, ?, ?, ?, ?, ?, ?, ?, 'running')",
+                (
+                    head.id,
+                    _clean(head.name),
+                    head.started_at,
+                    _json(head),
+                    _json(placing.scenarios),
+                    placing.callers,
+                    placing.seed,
+                ),
+            )
+        return db
 
     def add_results(self, batch: Sequence[Fresh]) -> None:
         """Store these for good. A session that is there already, or a batch that was stored, stays as it is."""
@@ -193,12 +216,20 @@ class Store:
                 [(t_s, _clean(event), _clean(detail)) for t_s, event, detail in events],
             )
 
-    def end(self, tail: RunTail, verdict: str, exit_code: int) -> None:
+    def end(self, tail: RunTail, verdict: RunVerdict, summary: Mapping[str, Any]) -> None:
         """The run is over and accounted for."""
         with self._telling(), self._transaction():
             self._db.execute(
-                "UPDATE run SET state = 'ended', duration_s = ?, verdict = ?, exit_code = ?, tail = ?",
-                (tail.duration_s, verdict, exit_code, _json(tail)),
+                "UPDATE run SET state = 'ended', duration_s = ?, verdict = ?, exit_code = ?, complete = ?, "
+                "summary = ?, tail = ?",
+                (
+                    tail.duration_s,
+                    verdict.verdict,
+                    verdict.exit_code,
+                    verdict.complete,
+                    _json(summary),
+                    _json(tail),
+                ),
             )
 
     def give_up(self) -> None:
@@ -239,6 +270,41 @@ def read_run(directory: Path) -> StoredRun:
     Raises:
         UsageError: There is no run, or not one that this version can read.
     """
+    with _reading(directory) as db:
+        return _read(db, directory)
+
+
+def glance(directory: Path) -> Glance:
+    """The little that a list of runs needs. Raises as `read_run`."""
+    with _reading(directory) as db:
+        row = db.execute(
+            "SELECT name, started_at, state, duration_s, verdict, exit_code, complete, summary FROM run"
+        ).fetchone()
+        if row is None:
+            raise UsageError(f"{directory / DATABASE}: is empty: the master ended before the run began")
+        (started,) = db.execute("SELECT coalesce(sum(started), 0) FROM workers").fetchone()
+        summary = {} if row[7] is None else msgspec.json.decode(row[7])
+        return Glance(
+            name=row[0],
+            started_at=row[1],
+            state=_state(row[2], directory),
+            started=started,
+            duration_s=row[3],
+            verdict=row[4],
+            exit_code=row[5],
+            complete=None if row[6] is None else bool(row[6]),
+            p95_response_latency_ms=summary.get("response_latency_ms", {}).get("p95"),
+        )
+
+
+def _state(stored: str, directory: Path) -> State:
+    if stored == "ended":
+        return "ended"
+    return "running" if _is_held(directory / LOCK) else "unfinished"
+
+
+@contextmanager
+def _reading(directory: Path) -> Iterator[sqlite3.Connection]:
     path = directory / DATABASE
     if not path.is_file():
         raise UsageError(f"{directory}: holds no run: there is no {DATABASE} in it")
@@ -251,7 +317,7 @@ def read_run(directory: Path) -> StoredRun:
                     f"{path}: has schema {version}, this version reads {SCHEMA_VERSION}: "
                     + ("upgrade voicebench" if version > SCHEMA_VERSION else "the file is not whole, or none of ours")
                 )
-            return _read(db, directory)
+            yield db
         finally:
             db.close()
     except (sqlite3.Error, msgspec.MsgspecError, OSError) as error:
@@ -271,9 +337,7 @@ def _open_to_read(path: Path) -> sqlite3.Connection:
 
 
 def _read(db: sqlite3.Connection, directory: Path) -> StoredRun:
-    row = db.execute(
-        "SELECT head, scenarios, callers, seed, state, duration_s, verdict, exit_code, tail FROM run"
-    ).fetchone()
+    row = db.execute("SELECT head, state, tail FROM run").fetchone()
     if row is None:
         raise UsageError(f"{directory / DATABASE}: is empty: the master ended before the run began")
     head = msgspec.json.decode(row[0], type=RunHead)
@@ -289,16 +353,17 @@ def _read(db: sqlite3.Connection, directory: Path) -> StoredRun:
         collector.take(msgspec.json.decode(result, type=SessionResult), worker=names[epoch], bundle=bundle)
     for number, session_id, epoch, scenario in lost:
         collector.take_lost(number, worker=names[epoch], session_id=session_id, scenario=scenario)
-    state: Literal["running", "ended", "unfinished"] = "ended"
-    if row[4] == "ended":
-        tail = msgspec.json.decode(row[8], type=RunTail)
-    else:
-        state = "running" if _is_held(directory / LOCK) else "unfinished"
-        tail = _tail_so_far(db, state)
-    return StoredRun(head, tail, collector, state, row[6], row[7])
+    state = _state(row[1], directory)
+    tail = msgspec.json.decode(row[2], type=RunTail) if state == "ended" else _tail_so_far(db, state)
+    if state == "unfinished":
+        for worker in tail.workers:
+            stored = collector.by_worker[worker.name].total if worker.name in collector.by_worker else 0
+            if worker.started > stored:
+                collector.take_missing(worker.started - stored, worker=worker.name)
+    return StoredRun(head, tail, collector, state)
 
 
-def _tail_so_far(db: sqlite3.Connection, state: str) -> RunTail:
+def _tail_so_far(db: sqlite3.Connection, state: State) -> RunTail:
     """What can be said of a run that nobody ended."""
     workers = []
     for facts_json, stored in db.execute(
@@ -310,8 +375,14 @@ def _tail_so_far(db: sqlite3.Connection, state: str) -> RunTail:
     (last_s,) = db.execute(
         "SELECT max(t) FROM (SELECT max(t_s) AS t FROM samples UNION SELECT max(started_s + duration_s) FROM sessions)"
     ).fetchone()
-    why = "the run is still going on" if state == "running" else "the master ended before the run did"
-    return RunTail(duration_s=last_s or 0.0, workers=tuple(workers), notes=(), events=events, aborted=why)
+    return RunTail(
+        duration_s=last_s or 0.0,
+        workers=tuple(workers),
+        notes=(),
+        events=events,
+        aborted="the master ended before the run did" if state == "unfinished" else None,
+        trouble=("the run is still going on",) if state == "running" else (),
+    )
 
 
 def _is_held(lock: Path) -> bool:
@@ -338,7 +409,19 @@ def _schema() -> list[str]:
 
 
 def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_cleaned(msgspec.to_builtins(value))).decode()
+
+
+def _cleaned(value: Any) -> Any:
+    """Plain data whose text any reader takes."""
+    if isinstance(value, str):
+        return _clean(value)
+    if isinstance(value, dict):
+        return {_cleaned(key): _cleaned(each) for key, each in value.items()}
+    return [_cleaned(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _clean(text: str | None) -> str | None:

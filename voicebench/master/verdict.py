@@ -73,7 +73,7 @@ def _unreachable(end: RunEnd) -> list[_Finding]:
 def _incomplete(end: RunEnd) -> list[_Finding]:
     found: list[_Finding] = []
     if end.aborted is not None:
-        found.append(("incomplete", EXIT_UNTRUSTED, f"the load generator failed and ended the run: {end.aborted}"))
+        found.append(("incomplete", EXIT_UNTRUSTED, f"the run ended before its time: {end.aborted}"))
     if end.accounted != end.started or end.lost:
         missing = end.started - end.accounted + end.lost
         found.append(("incomplete", EXIT_UNTRUSTED, f"{missing} started sessions are missing from these numbers"))

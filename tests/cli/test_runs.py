@@ -1,0 +1,107 @@
+"""`voicebench runs` and `voicebench report`: what is on disk, and reports made again."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.master.test_store import a_store, ended, fresh
+from voicebench.cli import main
+
+MOCK = """\
+name: asked
+turns: [{id: ask, audio: {synth: speech, duration_ms: 400}}]
+assert: {max_missed_responses: 0}
+"""
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch) -> Path:
+    """A folder with a virtual run, a run that lost a worker, and one whose master was killed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "asked.yaml").write_text(MOCK)
+    assert main(["run", "asked.yaml", "-n", "3", "-q", "--record", "all", "--out", "voicebench-results/good"]) == 0
+    lost = a_store(tmp_path / "voicebench-results" / "lost")
+    lost.add_results([fresh(0)])
+    lost.add_lost([(1, "run-000001", 1, "made"), (2, "run-000002", 1, "made")])
+    ended(lost, tmp_path / "voicebench-results" / "lost")
+    killed = a_store(tmp_path / "voicebench-results" / "killed")
+    killed.add_results([fresh(0)])
+    killed._db.close()
+    killed._lock.close()
+    return tmp_path / "voicebench-results"
+
+
+def test_a_report_made_again_is_the_same_to_the_byte(results, capsys):
+    written = (results / "good" / "report.json").read_bytes()
+    assert main(["report", "good", "-q"]) == 0
+    assert (results / "good" / "report.json").read_bytes() == written
+    assert main(["report", str(results / "good"), "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(written)
+
+
+def test_a_report_of_a_run_that_lost_sessions_names_them_and_has_its_exit_code(results, capsys):
+    assert main(["report", "lost"]) == 4
+    shown = capsys.readouterr()
+    assert "2 started sessions are missing" in shown.err
+    assert "2 lost" in shown.out
+    report = json.loads((results / "lost" / "report.json").read_text())
+    assert [each["outcome"]["state"] for each in report["sessions"]] == ["finished", "lost", "lost"]
+
+
+def test_a_run_whose_master_was_killed_gets_the_report_of_what_was_acknowledged(results, capsys):
+    assert main(["report", "killed", "--json", "again.json"]) == 4
+    report = json.loads(Path("again.json").read_text())
+    assert (report["summary"]["sessions"], report["accounting"]["lost"]) == (3, 2)
+    assert report["run"]["complete"] is False
+    assert "the master ended before the run did" in capsys.readouterr().err
+
+
+def test_a_run_that_goes_on_is_shown_and_nothing_is_written(tmp_path, capsys):
+    store = a_store(tmp_path)
+    assert main(["report", str(tmp_path)]) == 4
+    assert "still going on" in capsys.readouterr().err
+    assert not (tmp_path / "report.json").exists()
+    store.close()
+
+
+def test_runs_are_listed_with_what_came_of_them(results, capsys):
+    assert main(["runs"]) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert {line.split()[0]: line.split()[-3:] for line in lines} == {
+        "good": lines[0].split()[-3:],
+        "lost": ["incomplete", "(exit", "4)"],
+        "killed": lines[-1].split()[-3:],
+    }
+    assert lines[0].endswith("pass")
+    assert any(line.endswith("unfinished") for line in lines)
+
+
+def test_runs_as_json_and_of_which_only_the_report_is_left(results, capsys):
+    (results / "good" / "run.db").unlink()
+    (results / "broken").mkdir()
+    (results / "broken" / "report.json").write_text("{}")
+    (results / "nothing").mkdir()
+    assert main(["runs", str(results), "--json"]) == 0
+    runs = {each["run"]: each for each in json.loads(capsys.readouterr().out)["runs"]}
+    assert set(runs) == {"good", "lost", "killed", "broken"}
+    assert (runs["good"]["verdict"], runs["good"]["started"], runs["good"]["exit_code"]) == ("pass", 3, 0)
+    assert (runs["killed"]["state"], runs["killed"]["verdict"]) == ("unfinished", None)
+    assert "is no report of a run" in runs["broken"]["trouble"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["report", "nowhere"], "nowhere: there is no such folder, and none of that name in voicebench-results"),
+        (["report", "asked.yaml"], "asked.yaml: is a file: give the folder of a run"),
+        (["report", "."], "holds no run: there is no run.db in it"),
+        (["report", "good", "--json", "no/where.json"], "--json: no/where.json can't be written"),
+        (["report"], "RUN is missing"),
+        (["runs", "nowhere"], "nowhere: there is no such folder"),
+        (["runs", "asked.yaml"], "asked.yaml: is no folder"),
+    ],
+)
+def test_a_wrong_call_is_exit_2_and_a_sentence(results, capsys, arguments, told):
+    assert main(arguments) == 2
+    assert told in capsys.readouterr().err
