@@ -52,6 +52,20 @@ def start(*arguments: str | Path, cwd: Path) -> subprocess.Popen[str]:
     )
 
 
+def children_of(pid: int, word: str) -> list[int]:
+    """Processes that a process has started, with this word in their command."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (path / "cmdline").read_bytes().split(b"\0")
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == pid and word.encode() in command:
+            found.append(int(path.name))
+    return found
+
+
 def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
     """What the condition gives, once it gives something."""
     until_s = time.monotonic() + timeout_s

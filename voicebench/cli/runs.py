@@ -20,7 +20,7 @@ def command(folder: str | None, as_json: bool) -> int:
       voicebench runs
       voicebench runs old-results --json
 
-    DIR is the folder that holds the runs' folders.  [default: voicebench-results]
+    DIR holds the runs' folders; without it voicebench-results does.
     """
     from voicebench.cli.runs_command import runs_command
 

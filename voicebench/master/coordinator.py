@@ -446,9 +446,10 @@ class Coordinator:
     def _settle_ending(self, now_s: float) -> None:
         if self.phase == "run" and self.peers and not self.here:
             # Nobody is left to place what is left; whoever came now would find a run with a hole in it.
-            self.aborted = self.aborted or "no worker was left before the plan was through"
+            if self.aborted is None:
+                self.aborted = "no worker was left before the plan was through"
+                self._mark(now_s, "error", self.aborted)
             self._enter("cut", now_s)
-            self._mark(now_s, "error", self.aborted)
         if self.phase in ("drain", "cut") and self.phase_s is not None:
             stop_s = self.plan.stop_timeout_s if self.phase == "drain" else 0.0
             if now_s > self.phase_s + stop_s + self._liveness.final_s:

@@ -260,6 +260,8 @@ class Core:
         if self._recordings is not None:
             self._recordings.close()
             self._trouble += self._recordings.trouble
+        finals = [(peer.name, peer.final) for peer in self.coordinator.peers.values() if peer.final is not None]
+        self._trouble += [f"{name}: {final.trouble}" for name, final in finals if final.trouble]
         tail = self._tail(now_s)
         self._keep_events()
         self._keep(lambda store: store.add_events([(tail.duration_s, "end", "")]))

@@ -215,6 +215,8 @@ class Final(Message, frozen=True, tag="final", kw_only=True):
     notes: Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)]
     events: Annotated[tuple[tuple[Seconds, Name, Text], ...], msgspec.Meta(max_length=1000)]
     """Changes of state that the worker made by itself: run time, what, why."""
+    trouble: Text = ""
+    """What could not be kept (recordings): the numbers are whole."""
     error: Text = ""
     """What broke its load generator, so that the run is void."""
 

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from voicebench.scenario.shipping import sha_of
+from voicebench.scenario.shipping import MAX_ASSET_BYTES, sha_of
 
 KEPT_BYTES = 1 << 30
 
@@ -27,6 +27,8 @@ class AssetCache:
         """
         self._folder = folder
         self._kept_bytes = kept_bytes
+        self.trouble = ""
+        """Why audio could not be kept, a sentence; empty: nothing stood in the way, or nobody wanted to keep any."""
 
     def get(self, name: str) -> bytes | None:
         """The audio of this name; None when it is not here, or is damaged."""
@@ -34,6 +36,9 @@ class AssetCache:
             return None
         path = self._folder / name
         try:
+            if path.stat().st_size > MAX_ASSET_BYTES:  # none of ours: let it not fill the memory
+                path.unlink()
+                return None
             data = path.read_bytes()
             if sha_of(data) != name:
                 path.unlink()
@@ -47,21 +52,32 @@ class AssetCache:
         """Keep it: whole under its name, or not at all."""
         if self._folder is None:
             return
-        with contextlib.suppress(OSError):
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(prefix=".", dir=self._folder)
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(data)
-                os.replace(temporary, self._folder / name)
-            except OSError:
-                Path(temporary).unlink(missing_ok=True)
-                raise
-            self._make_room()
+        try:
+            self._write(self._folder, name, data)
+        except OSError as error:
+            why = error.strerror or str(error)
+            self.trouble = f"audio is not kept between runs: {self._folder} can't be written to ({why})"
+            return
+        with contextlib.suppress(OSError):  # another worker may be doing the same
+            self._make_room(self._folder)
 
-    def _make_room(self) -> None:
-        assert self._folder is not None
-        files = [(entry.stat(), Path(entry.path)) for entry in os.scandir(self._folder) if entry.is_file()]
+    def _write(self, folder: Path, name: str, data: bytes) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=".", dir=folder)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            os.replace(temporary, folder / name)
+        except OSError:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    def _make_room(self, folder: Path) -> None:
+        files = []
+        for entry in os.scandir(folder):
+            with contextlib.suppress(FileNotFoundError):  # gone since
+                if entry.is_file(follow_symlinks=False):
+                    files.append((entry.stat(follow_symlinks=False), Path(entry.path)))
         files.sort(key=lambda each: each[0].st_mtime)
         total = sum(status.st_size for status, _ in files)
         for status, path in files:

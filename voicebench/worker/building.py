@@ -10,6 +10,7 @@ from typing import Any
 from voicebench import bundle
 from voicebench.clock import realtime_s
 from voicebench.errors import AdapterError
+from voicebench.load.closed import pause_s
 from voicebench.records import FINISHED
 from voicebench.scenario.adapter_options import mock_options, websocket_options
 from voicebench.scenario.secrets import expand_variables
@@ -93,6 +94,7 @@ class Routes:
 def get_ready(script: Script) -> None:
     """Do beforehand what would stall live sessions the first time: imports at first use, and the garbage collector's
     walk through everything that was loaded until here (measured: 25 and 50 ms)."""
+    pause_s(0, (0.0, 1.0), 0)
     session = Session(script)
     session.end(FINISHED, 1)
     recording = session.recording("rehearsal", clock="virtual")

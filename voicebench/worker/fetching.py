@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from voicebench.errors import WireError
 from voicebench.scenario.shipping import MAX_ASSET_BYTES, clips_of, sha_of
 from voicebench.wire.messages import PIECE_BYTES, AssetPiece, WantAsset
 
 IN_FLIGHT = 4
+LOOKED_AT_BYTES = 8 << 20
+"""Of kept audio, at a time: a gigabyte takes seconds to read and check, in which the thread would send no beat."""
 ASK_AGAIN_S = 2.0
 
 
 @dataclass(slots=True)
 class _Asset:
+    looked: bool = False
+    """Whether it is known not to be here already."""
     size: int | None = None
     data: bytearray = field(default_factory=bytearray)
     asked_s: float | None = None
@@ -35,8 +40,7 @@ class Fetching:
         """
         self._have = have
         self._keep = keep
-        self._wanted: dict[str, _Asset] = {name: _Asset() for name in scenarios}
-        self._n_scenarios_left = len(self._wanted)
+        self._wanted: dict[str, _Asset] = {name: _Asset(looked=True) for name in scenarios}
         self._names = tuple(scenarios)
         self.scenarios: dict[str, bytes] = {}
         self.audio: dict[str, bytes] = {}
@@ -47,8 +51,11 @@ class Fetching:
 
     def asks(self, epoch: int, now_s: float) -> list[WantAsset]:
         """Pieces to ask for now."""
+        self._look()
         asks: list[WantAsset] = []
-        for name, asset in list(self._wanted.items())[:IN_FLIGHT]:
+        for name, asset in islice(self._wanted.items(), IN_FLIGHT):
+            if not asset.looked:
+                break
             if asset.asked_s is None or now_s - asset.asked_s > ASK_AGAIN_S:
                 asset.asked_s = now_s
                 asks.append(WantAsset(epoch=epoch, sha=name, offset=len(asset.data)))
@@ -78,17 +85,23 @@ class Fetching:
         if name in self._names:
             self.scenarios[name] = data
             for clip in clips_of(data):
-                self._want(clip)
+                if clip not in self.audio:
+                    self._wanted.setdefault(clip, _Asset())
         else:
             self.audio[name] = data
             self._keep(name, data)
         del self._wanted[name]  # last: another thread takes an empty list for the end
 
-    def _want(self, clip: str) -> None:
-        if clip in self.audio or clip in self._wanted:
-            return
-        here = self._have(clip)
-        if here is None:
-            self._wanted[clip] = _Asset()
-        else:
-            self.audio[clip] = here
+    def _look(self) -> None:
+        """Take what is here already of what would be asked for next."""
+        n_bytes = 0
+        for name in [name for name, asset in self._wanted.items() if not asset.looked]:
+            here = self._have(name)
+            if here is None:
+                self._wanted[name].looked = True
+                continue
+            self.audio[name] = here
+            del self._wanted[name]
+            n_bytes += len(here)
+            if n_bytes >= LOOKED_AT_BYTES:
+                return

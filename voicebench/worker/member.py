@@ -205,9 +205,20 @@ class Member:
         self._beat_soon()
 
     def final(
-        self, cpu_s: float, notes: tuple[str, ...], events: tuple[tuple[float, str, str], ...], error: str = ""
+        self,
+        cpu_s: float,
+        notes: tuple[str, ...] = (),
+        events: tuple[tuple[float, str, str], ...] = (),
+        *,
+        trouble: str = "",
+        error: str = "",
     ) -> None:
-        """All sessions are over and their results handed in. `error`: what broke the load generator."""
+        """All sessions are over and their results handed in.
+
+        Args:
+            trouble: What could not be kept.
+            error: What broke the load generator.
+        """
         assert self.epoch is not None
         self._state = "done"
         self._final = Final(
@@ -216,6 +227,7 @@ class Member:
             cpu_s=cpu_s,
             notes=tuple(note[:4000] for note in notes[:1000]),
             events=tuple((t_s, event[:200], detail[:4000]) for t_s, event, detail in events[:1000]),
+            trouble=trouble[:4000],
             error=error[:4000],
         )
         self._beat_soon()

@@ -249,16 +249,14 @@ class Node:
         if not self._ending or self._final_told or self._plan is None or (engine is not None and not engine.idle):
             return
         self._final_told = True
-        notes = (
-            *((self.supply.trouble,) if self.supply.trouble else ()),
-            *(engine.notes if engine is not None else ()),
-        )
+        notes = tuple(engine.notes) if engine is not None else ()
+        trouble = self.supply.trouble
         events = tuple((e["t_s"], e["event"], e["detail"]) for e in (engine.events if engine is not None else ()))
         events = tuple(each for each in events if each[1] != "drain")  # that the run time is over, the master knows
         failure = engine.failure if engine is not None else None
         error = "" if failure is None else f"the load generator failed: {describe(failure)}"
         used_s = self._used_cpu_s()
-        self._link.tell(lambda member: member.final(used_s, notes, events, error))
+        self._link.tell(lambda member: member.final(used_s, notes, events, trouble=trouble, error=error))
 
     def _watch_the_master(self) -> None:
         heard_s = self.member.heard_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -15,6 +16,7 @@ from voicebench.bundle_files import write_files
 from voicebench.wire.messages import PIECE_BYTES
 
 KEPT_BYTES = 2 << 30
+FULL = "the recordings that wait to be fetched fill their space"
 _PREFIX = "voicebench-spool-"
 _LOCK = ".lock"
 
@@ -28,11 +30,12 @@ class Spool:
             OSError: There is no room for temporary files.
         """
         self._kept_bytes = kept_bytes
-        self._used_bytes = 0
+        self._written_bytes = 0
+        self._dropped_bytes = 0
+        self._swept = False
         self._sessions: dict[str, dict[str, int]] = {}
-        parent = parent or tempfile.gettempdir()
-        _sweep(parent)
-        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        self._parent = parent or tempfile.gettempdir()
+        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent))
         # Locked before it has its name: a sweep that came in between would take the folder for a dead worker's.
         unnamed = self._folder / f"{_LOCK}-"
         self._lock: IO[str] = open(unnamed, "w")  # noqa: SIM115 - held as long as the folder is ours
@@ -41,17 +44,23 @@ class Spool:
 
     def has_room(self, files: Mapping[str, bytes]) -> bool:
         """Whether a recording fits beside those that wait."""
-        return self._used_bytes + sum(map(len, files.values())) <= self._kept_bytes
+        used_bytes = self._written_bytes - self._dropped_bytes  # a thread each: `+=` of two threads on one loses some
+        return used_bytes + sum(map(len, files.values())) <= self._kept_bytes
 
     def write(self, session_id: str, files: Mapping[str, bytes]) -> dict[str, int]:
         """Keep a recording; returns the sizes of its files.
 
         Raises:
-            OSError: The disk does not take it; nothing is left of it.
+            OSError: The disk does not take it, or there is no room for it any more; nothing is left of it.
         """
+        if not self._swept:
+            self._swept = True
+            _sweep(self._parent)  # here, since here is no loop with sessions in it that would have to wait
+        if not self.has_room(files):  # sessions that end together are all told that there is, while they wait to write
+            raise OSError(errno.ENOSPC, FULL)
         write_files(self._folder / session_id, files)
         sizes = {name: len(content) for name, content in files.items()}
-        self._used_bytes += sum(sizes.values())
+        self._written_bytes += sum(sizes.values())
         self._sessions[session_id] = sizes
         return sizes
 
@@ -75,7 +84,7 @@ class Spool:
         sizes = self._sessions.pop(session_id, None)
         if sizes is not None:
             shutil.rmtree(self._folder / session_id, ignore_errors=True)
-            self._used_bytes -= sum(sizes.values())
+            self._dropped_bytes += sum(sizes.values())
 
     @property
     def waiting(self) -> int:
