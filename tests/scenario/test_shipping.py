@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from datetime import UTC
 
 import msgspec
 import numpy as np
@@ -78,7 +79,7 @@ def scenarios(draw) -> PreparedScenario:
         "adapter": {"type": "mock", "options": options},
         "turns": turns,
     }
-    return made(json.dumps(document))
+    return made(json.dumps(document, ensure_ascii=False))
 
 
 @settings(max_examples=30, deadline=None)
@@ -216,7 +217,7 @@ def test_bytes_that_are_no_scenario_raise_nothing_but_wire_error(data):
 anything = st.recursive(
     st.one_of(
         st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), st.text(max_size=9),
-        st.binary(max_size=9), st.datetimes(timezones=st.just(__import__("datetime").timezone.utc)),
+        st.binary(max_size=9), st.datetimes(timezones=st.just(UTC)),
     ),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3), st.dictionaries(st.one_of(st.text(max_size=9), st.integers(0, 9)), inner, max_size=3)

@@ -207,7 +207,9 @@ def test_a_loop_that_stood_still_for_more_than_a_second_is_our_own_failure():
         while monotonic_s() < until_s:
             pass
 
+    began_s = monotonic_s()
     assert outcome(Agent(receive=receive)).reason == "generator"
+    assert monotonic_s() - began_s < 60  # two of its turns, and not until the session's time is over
 
 
 def test_a_loop_that_stood_still_between_two_frames_shows_in_the_error_though_no_frame_was_late():

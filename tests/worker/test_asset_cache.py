@@ -55,7 +55,9 @@ def test_nothing_but_the_named_file_is_left(tmp_path):
     assert os.listdir(tmp_path) == [name]
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data + b"\0", lambda data: b"\1" + data[1:], lambda _: b""])
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: data + b"\0", lambda data: b"\1" + data[1:], lambda _: b""]
+)
 def test_a_damaged_file_is_not_used_and_makes_room_for_a_good_one(tmp_path, damage):
     name, data = audio(1)
     cache = AssetCache(tmp_path)

@@ -22,7 +22,7 @@ from voicebench.records import Outcome
 from voicebench.session import Script, Session, Step
 from voicebench.worker.adapters.base import Adapter, describe, stamped
 from voicebench.worker.pacer import WidestGap
-from voicebench.worker.ticker import open_ticker
+from voicebench.worker.ticker import give_way, open_ticker
 
 RECEIVE_S = 0.1
 WATCH_S = 0.002
@@ -136,11 +136,14 @@ class AdapterCall:
                 asked_s = monotonic_s()
                 said = self._adapter.receive(RECEIVE_S)
                 if said is None:
+                    # Also one that took its time may have waited without letting anybody else have a turn.
                     if monotonic_s() - asked_s < RETRY_S:
                         gevent.sleep(RETRY_S)
+                    else:
+                        give_way()
                     continue
                 self.session.hear(_cleaned(stamped(said, self._clock.now_s() - self.zero_s)))
-                gevent.sleep(0)  # an adapter with a full queue returns without ever waiting
+                give_way()  # an adapter with a full queue returns without ever waiting
         except AgentError as error:
             self._trouble = Outcome("failed", error.reason, clean_text(str(error)))
         except Exception as error:  # noqa: BLE001
