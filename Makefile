@@ -8,7 +8,7 @@ DEMO_OUT := demo-results
 .PHONY: help install check test test-fast test-counterparts demo bench soak clean
 
 help:
-	@echo "make demo    two dozen calls to the mock agent over WebSocket, with a report"
+	@echo "make demo    a mock agent, a master, two workers: sixteen calls at once, with a report"
 	@echo "make test    formatting, types, and all tests"
 	@echo "make test-fast | test-counterparts | bench | clean"
 

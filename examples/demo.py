@@ -1,13 +1,14 @@
-"""The demo: two dozen calls at once to the mock agent over WebSocket, with a barge-in and a cough in each.
+"""The demo: a mock agent, a master and two workers; sixteen calls at once with a barge-in and a cough in each.
 
     python examples/demo.py [RESULTS_FOLDER]
 
-It starts the agent, runs `voicebench run` on the shipped `websocket` example and ends with the report's path.
+It starts all of them on this machine, as they would run on several, and ends with the report's path.
 """
 
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ import time
 from pathlib import Path
 
 VOICEBENCH = [sys.executable, "-m", "voicebench"]
-CALLS = 24
+CALLERS, CALLS, WORKERS = 16, 32, 2
 # The agent waits out the pauses of real speech, and a cough is shorter than what it takes for an interruption.
 AGENT = {"endpoint_silence_ms": 600, "response_ms": 3000, "barge_in_min_ms": 400, "jitter_ms": 200}
 NEXT = """
@@ -42,7 +43,7 @@ def main() -> int:
         if not listening:
             return agent.wait()  # it has said why
         url = listening.split()[-1]
-        print(f"a mock agent listens on {url}; {CALLS} callers ring it, eight a second, for 20 s or so", flush=True)
+        print(f"a mock agent listens on {url}", flush=True)
         exit_code = _run(url, results)
         if exit_code == 0:
             print(NEXT)
@@ -53,15 +54,41 @@ def main() -> int:
 
 
 def _run(url: str, results: Path) -> int:
+    """A master and its workers, who find it over TCP."""
+    print(f"{CALLERS} callers on {WORKERS} workers ring it {CALLS} times: this takes half a minute or so", flush=True)
+    address = f"127.0.0.1:{_free_port()}"
+    workers: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory() as folder:
         scenario = Path(folder) / "demo.yaml"
         subprocess.run([*VOICEBENCH, "example", "websocket", "-O", str(scenario)], check=True, capture_output=True)
-        run = subprocess.Popen(
-            [*VOICEBENCH, "run", str(scenario), "--url", url, "-u", str(CALLS), "-n", str(CALLS), "-r", "8/s",
-             "--record", "all", "--out", str(results)]
+        master = subprocess.Popen(
+            [*VOICEBENCH, "master", str(scenario), "--url", url, "-u", str(CALLERS), "-n", str(CALLS), "-r", "4/s",
+             "--expect-workers", str(WORKERS), "--bind", address, "--record", "all", "--out", str(results)]
         )  # fmt: skip
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run has it too, and knows what to do
-        return run.wait()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the master has it too, and knows what to do
+        try:
+            for number in range(1, WORKERS + 1):
+                command = [*VOICEBENCH, "worker", "--master", address, "--name", f"worker-{number}", "--quiet"]
+                workers.append(subprocess.Popen(command, start_new_session=True))
+            return master.wait()
+        finally:
+            for worker in workers:
+                _let_go(worker)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _let_go(worker: subprocess.Popen[bytes]) -> None:
+    """It goes by itself when the run is over; without a master it would wait for one for ever."""
+    try:
+        worker.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.wait()
 
 
 if __name__ == "__main__":

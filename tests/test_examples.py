@@ -270,9 +270,13 @@ def test_the_custom_adapter_without_an_agent_is_exit_3_and_names_the_trouble(tmp
 
 
 @pytest.mark.slow
-def test_the_demo_ends_with_a_report_of_two_dozen_calls(tmp_path):
+def test_the_demo_ends_with_a_report_of_two_workers(tmp_path):
     demo = [sys.executable, str(EXAMPLES / "demo.py"), str(tmp_path / "results")]
     done = subprocess.run(demo, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
     report = json.loads(next((tmp_path / "results").rglob("report.json")).read_text())
-    assert report["accounting"]["finished"] == 24, done.stderr
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert report["accounting"]["finished"] == 32, done.stderr
+    assert [each["finished"] for each in report["accounting"]["by_worker"].values()] == [16, 16]
+    assert [turn["expect"] for turn in report["sessions"][0]["turns"]] == ["respond", "stop", "ignore", "respond"]
+    overloaded = done.returncode == 4 and "generator overloaded" in done.stderr  # so says a machine that is busy
+    assert done.returncode == 0 or overloaded, done.stdout + done.stderr
+    assert "report.json" in done.stdout

@@ -25,6 +25,7 @@ from voicebench.wire.messages import (
     Final,
     FromMaster,
     FromWorker,
+    Gone,
     Hello,
     Orders,
     Phase,
@@ -72,7 +73,8 @@ class Peer:
     """How many sessions it may have started, where there is a budget."""
     final: Final | None = None
     left_s: float | None = None
-    told_over: bool = False
+    gone: bool = False
+    """It has heard that it may go."""
     why: str = ""
 
     @property
@@ -256,6 +258,8 @@ class Coordinator:
             self._final(peer, message, now_s)
         elif isinstance(message, Unable):
             self._unable(peer, message, now_s)
+        elif isinstance(message, Gone):
+            peer.gone = True
 
     def wrong_protocol(self, sender: bytes, protocol: int, version: str) -> None:
         """Somebody speaks another version of the protocol."""
@@ -362,7 +366,6 @@ class Coordinator:
         if version != held:
             callers = self.shares.share(peer.epoch)
             self._send(peer.control, Share(epoch=peer.epoch, term=self._term, share_version=version, callers=callers))
-        peer.told_over = peer.told_over or orders.over
 
     def _may_go(self, peer: Peer) -> bool:
         if peer.standing == "unable":

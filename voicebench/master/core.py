@@ -31,7 +31,7 @@ POLL_S = 0.05
 SNAPSHOT_EVERY_S = 0.25
 SAMPLE_EVERY_S = 1.0
 LAST_WORDS_S = 2.0
-"""When all is over, workers that ask once more are told so for at most this long."""
+"""When all is over, the master stays at most so long for workers that have not heard of it yet."""
 
 
 class Core:
@@ -362,5 +362,5 @@ _STATES = {"gather": "gathering", "run": "running", "finish": "running", "drain"
 
 
 def _waits(peer: Peer) -> bool:
-    """Whether a worker has yet to be told that it may go."""
-    return peer.standing != "lost" and not peer.told_over
+    """Whether a worker has yet to hear that it may go."""
+    return peer.standing != "lost" and not peer.gone

@@ -221,6 +221,13 @@ class Final(Message, frozen=True, tag="final", kw_only=True):
     """What broke its load generator, so that the run is void."""
 
 
+class Gone(Message, frozen=True, tag="gone", kw_only=True):
+    """worker -> master, the last word: it has heard that it may go. Until then the master stays, for a while: what is
+    still under way when it closes a connection may never be read."""
+
+    epoch: Epoch
+
+
 # --- bulk ----------------------------------------------------------------------------------------------------------
 
 
@@ -272,5 +279,5 @@ class Fetched(Message, frozen=True, tag="fetched", kw_only=True):
     session_id: SessionId
 
 
-FromWorker = Hello | Unable | Beat | Results | Final | BulkHello | WantAsset | FilePiece
+FromWorker = Hello | Unable | Beat | Results | Final | Gone | BulkHello | WantAsset | FilePiece
 FromMaster = Welcome | Refuse | Orders | Share | AssetPiece | WantFile | Fetched

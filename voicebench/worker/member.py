@@ -21,6 +21,7 @@ from voicebench.wire.messages import (
     Final,
     FromMaster,
     FromWorker,
+    Gone,
     Hello,
     Orders,
     Phase,
@@ -161,6 +162,7 @@ class Member:
         self._unable: Unable | None = None
         self._final: Final | None = None
         self._final_due_s = float("-inf")
+        self._said_goodbye = False
 
     # --- what the loop tells -----------------------------------------------------------------------------------------
 
@@ -331,7 +333,7 @@ class Member:
     def sends(self, now_s: float) -> list[FromWorker]:
         """What is to be sent now, in order."""
         if self.over:
-            return []
+            return self._goodbye()
         if self.epoch is None:
             return self._hellos(now_s)
         # Results before the beat: whoever hears that a session is over should have it.
@@ -346,6 +348,12 @@ class Member:
         if self._sent_seq < self._seq and self._sent_seq - self._acked < UNSENT_AT_ONCE:
             return now_s
         return self._beat_due_s
+
+    def _goodbye(self) -> list[FromWorker]:
+        if self._said_goodbye or self.epoch is None:
+            return []
+        self._said_goodbye = True
+        return [Gone(epoch=self.epoch)]
 
     def _hellos(self, now_s: float) -> list[FromWorker]:
         if now_s < self._hello_due_s:
