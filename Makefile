@@ -28,11 +28,11 @@ check: install
 	$(BIN)/mypy
 
 test-fast: install
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n 2
 
-# The fast suite first: it says sooner what is wrong. One summary line at the end speaks for all.
+# Most slow tests wait in real time, so several run side by side, a file to a process: fixtures of a file are made once.
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 # Against the single-machine package of the same name, in an environment of its own.
 test-counterparts: install

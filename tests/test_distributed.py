@@ -218,6 +218,73 @@ def test_ctrl_c_at_the_master_ends_all_workers_and_loses_nothing(folder, n_signa
     assert (found["cut"] > 0) == (n_signals == 2)
 
 
+def test_a_worker_told_twice_to_go_cuts_its_sessions_and_hands_them_in(folder):
+    with cluster(folder) as run:
+        master = run.master("-u", "6", "-t", "6s", "-w", "2")
+        run.worker("stays")
+        leaves = run.worker("leaves")
+        wait_until_started(folder / "out", 6)
+        for _ in range(2):
+            leaves.terminate()
+            time.sleep(0.2)
+        exit_code, stderr = ended(leaves)
+        assert exit_code == 143, stderr
+        assert_went_well(master)
+    found = run.report()["accounting"]
+    assert found["by_worker"]["leaves"]["cut"] >= 1
+    assert found["by_worker"]["stays"]["cut"] == found["lost"] == 0
+
+
+def test_a_third_ctrl_c_waits_for_nobody_and_counts_what_is_missing(folder):
+    with cluster(folder) as run:
+        master = run.master("-u", "4", "-t", "5m", "-w", "2")
+        run.worker("a")
+        stopped = run.worker("stopped")
+        wait_until_started(folder / "out", 4)
+        stopped.send_signal(signal.SIGSTOP)
+        for _ in range(3):
+            master.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        exit_code, stderr = ended(master)
+        assert exit_code == 4, stderr
+    report = run.report()
+    assert report["accounting"]["by_worker"]["stopped"]["lost"] >= 1
+    assert "a third time" in json.dumps(report["events"])
+
+
+def test_enter_starts_with_the_workers_that_are_ready(folder):
+    with cluster(folder) as run:
+        command = [
+            *VOICEBENCH,
+            "master",
+            "talk.yaml",
+            "--url",
+            run.url,
+            "-n",
+            "2",
+            "--wait",
+            "--bind",
+            "127.0.0.1:0",
+            "--out",
+            "out",
+        ]
+        master = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        run.processes.append(master)
+        assert master.stderr is not None
+        assert master.stdin is not None
+        lines = iter(master.stderr)
+        run.address = next(line.split()[2].rstrip(",") for line in lines if line.startswith("listening"))
+        run.worker("a")
+        assert any(line.startswith("join: a") for line in lines)
+        assert not (folder / "out" / "run.db").exists()
+        master.stdin.write("\n")
+        master.stdin.flush()
+        assert_went_well(master)
+    assert run.report()["accounting"]["finished"] == 2
+
+
 def test_workers_wait_for_a_master_that_starts_later(folder):
     with cluster(folder) as run:
         with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:

@@ -56,7 +56,8 @@ def hold_with_children(settled: Settled, flags: RunFlags) -> int:
 def hold_with_workers(settled: Settled, flags: RunFlags, own: MasterFlags, endpoint: str) -> int:
     """`master`: the workers come by themselves. Returns the exit code."""
     link = MasterLink(endpoint)
-    say(f"listening at {link.address.removeprefix('tcp://')}, waiting for {count(own.expect_workers, 'worker')}")
+    what = "Enter" if own.wait else count(own.expect_workers, "worker")
+    say(f"listening at {link.address.removeprefix('tcp://')}, waiting for {what}")
     awaited = _Awaited(own.expect_workers, own.join_timeout, wait=own.wait)
     return _hold(settled, flags, link, awaited, insecure=own.insecure)
 
