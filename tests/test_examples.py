@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import mock_server, voicebench
+from tests.support.processes import mock_server, voicebench, went_well
 from voicebench.load_files import load_plan
 from voicebench.scenario.parse import any_of
 from voicebench.scenario.yaml_text import read_document
@@ -257,7 +257,7 @@ def _run_example(folder, name, *flags):
     out = folder / name
     # A library that waits uncooperatively would block for ever, and no timeout inside the run could end it.
     done = voicebench("run", CUSTOM, *flags, "-q", "--out", out, cwd=folder, env=_with_examples(), timeout_s=60)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert went_well(done.returncode, done.stderr), done.stdout + done.stderr
     return json.loads((out / "report.json").read_text())
 
 
@@ -277,6 +277,5 @@ def test_the_demo_ends_with_a_report_of_two_workers(tmp_path):
     assert report["accounting"]["finished"] == 32, done.stderr
     assert [each["finished"] for each in report["accounting"]["by_worker"].values()] == [16, 16]
     assert [turn["expect"] for turn in report["sessions"][0]["turns"]] == ["respond", "stop", "ignore", "respond"]
-    overloaded = done.returncode == 4 and "generator overloaded" in done.stderr  # so says a machine that is busy
-    assert done.returncode == 0 or overloaded, done.stdout + done.stderr
+    assert went_well(done.returncode, done.stderr), done.stdout + done.stderr
     assert "report.json" in done.stdout
