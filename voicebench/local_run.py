@@ -69,6 +69,7 @@ class LocalRun:
         self._trouble: list[str] = []
         self._aborted: str | None = None
         self._unstored: list[Fresh] = []
+        self._unstored_bundles: list[tuple[int, str]] = []
         self._seq = 0
         self._stored_s = 0.0
         self._store: Store | None = None
@@ -134,7 +135,7 @@ class LocalRun:
             self._trouble.append(str(error))
         self._keep(lambda store: store.set_workers([(EPOCH, self._facts("here"))]))
 
-    def _keep(self, what: Callable[[Store], None]) -> None:
+    def _keep(self, what: Callable[[Store], object]) -> None:
         if self._store is None:
             return
         try:
@@ -145,9 +146,13 @@ class LocalRun:
             self._store = None
 
     def _store_batch(self) -> None:
-        batch, self._unstored = self._unstored, []
+        results, bundles = self._unstored, self._unstored_bundles
+        if results:
+            self._keep(lambda store: store.add_results(results))
+        if bundles:
+            self._keep(lambda store: store.set_bundles(bundles))
+        self._unstored, self._unstored_bundles = [], []
         self._stored_s = monotonic_s()
-        self._keep(lambda store: store.add_results(batch))
 
     def _take(self, placed: Placed) -> None:
         name = self._write_bundle(placed) if self._keeps(placed) else None
@@ -155,11 +160,10 @@ class LocalRun:
         self.collector.take(result, worker=WORKER, bundle=name)
         self._seq += 1
         self._unstored.append(Fresh(EPOCH, WORKER, self._seq, result))
+        if name is not None:
+            self._unstored_bundles.append((placed.number, name))
         if monotonic_s() - self._stored_s > STORE_EVERY_S:
             self._store_batch()
-        if name is not None:
-            self._store_batch()
-            self._keep(lambda store: store.set_bundle(placed.number, name))
 
     def _keeps(self, placed: Placed) -> bool:
         if self._settings.directory is None or self._settings.keep == "none":

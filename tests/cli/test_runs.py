@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.master.test_store import a_store, ended, fresh
+from tests.master.test_store import a_store, ended, fresh, killed
+from tests.support.processes import start, voicebench, wait_for
 from voicebench.cli import main
+from voicebench.errors import UsageError
+from voicebench.master.store import read_run
 
 MOCK = """\
 name: asked
@@ -25,10 +28,9 @@ def results(tmp_path: Path, monkeypatch) -> Path:
     lost.add_results([fresh(0)])
     lost.add_lost([(1, "run-000001", 1, "made"), (2, "run-000002", 1, "made")])
     ended(lost, tmp_path / "voicebench-results" / "lost")
-    killed = a_store(tmp_path / "voicebench-results" / "killed")
-    killed.add_results([fresh(0)])
-    killed._db.close()
-    killed._lock.close()
+    unfinished = a_store(tmp_path / "voicebench-results" / "killed")
+    unfinished.add_results([fresh(0)])
+    killed(unfinished)
     return tmp_path / "voicebench-results"
 
 
@@ -55,6 +57,18 @@ def test_a_run_whose_master_was_killed_gets_the_report_of_what_was_acknowledged(
     assert (report["summary"]["sessions"], report["accounting"]["lost"]) == (3, 2)
     assert report["run"]["complete"] is False
     assert "the master ended before the run did" in capsys.readouterr().err
+
+
+def test_a_report_that_knows_more_than_the_database_is_left_alone(results, capsys):
+    """As after a disk that failed during the run: the master reported from memory, and its database is behind."""
+    fuller = b'{"accounting": {"finished": 2, "failed": 0, "cut": 0, "lost": 0}}'
+    (results / "killed" / "report.json").write_bytes(fuller)
+    assert main(["report", "killed", "-q"]) == 4
+    assert (results / "killed" / "report.json").read_bytes() == fuller
+    assert "has more sessions than run.db" in capsys.readouterr().err
+    (results / "killed" / "report.json").write_bytes(b"[]")
+    assert main(["report", "killed", "-q"]) == 4
+    assert json.loads((results / "killed" / "report.json").read_bytes())["accounting"]["finished"] == 1
 
 
 def test_a_run_that_goes_on_is_shown_and_nothing_is_written(tmp_path, capsys):
@@ -88,6 +102,56 @@ def test_runs_as_json_and_of_which_only_the_report_is_left(results, capsys):
     assert (runs["good"]["verdict"], runs["good"]["started"], runs["good"]["exit_code"]) == ("pass", 3, 0)
     assert (runs["killed"]["state"], runs["killed"]["verdict"]) == ("unfinished", None)
     assert "is no report of a run" in runs["broken"]["trouble"]
+
+
+TALK = """\
+name: talk
+turns: [{id: ask, audio: {synth: speech, duration_ms: 400}}]
+adapter: {type: mock, options: {endpoint_silence_ms: 200, response_delay_ms: 200, response_ms: 300}}
+"""
+
+
+@pytest.mark.slow
+def test_a_run_with_workers_gives_the_same_report_again_to_the_byte(tmp_path):
+    (tmp_path / "talk.yaml").write_text(TALK)
+    flags = ("--realtime", "-u", "4", "-n", "8", "--workers", "2", "--record", "all", "--out", "out")
+    ran = voicebench("run", "talk.yaml", *flags, cwd=tmp_path)
+    written = (tmp_path / "out" / "report.json").read_bytes()
+    assert len(json.loads(written)["accounting"]["by_worker"]) == 2
+    again = voicebench("report", "out", cwd=tmp_path)
+    assert (tmp_path / "out" / "report.json").read_bytes() == written
+    assert (again.returncode, again.stdout) == (ran.returncode, ran.stdout)
+
+
+@pytest.mark.slow
+def test_a_master_that_is_killed_leaves_a_run_that_can_be_reported(tmp_path):
+    (tmp_path / "talk.yaml").write_text(TALK)
+    folder = tmp_path / "out"
+    master = start(
+        "run", "talk.yaml", "--realtime", "-u", "4", "-t", "10m", "--workers", "2", "-q", "--out", "out", cwd=tmp_path
+    )
+    try:
+        wait_for(lambda: stored(folder) >= 5, "stored sessions")
+        going_on = voicebench("report", "out", cwd=tmp_path)
+        assert (going_on.returncode, (folder / "report.json").exists()) == (4, False)
+        assert "still going on" in going_on.stderr
+        before = stored(folder)
+    finally:
+        master.kill()
+        master.communicate()
+    again = voicebench("report", "out", cwd=tmp_path)
+    report = json.loads((folder / "report.json").read_bytes())
+    found = report["accounting"]
+    assert (again.returncode, report["run"]["verdict"], report["run"]["complete"]) == (4, "incomplete", False)
+    assert found["finished"] + found["failed"] >= before
+    assert found["started"] == found["finished"] + found["failed"] + found["cut"] + found["lost"]
+
+
+def stored(folder: Path) -> int:
+    try:
+        return read_run(folder).collector.n_taken
+    except UsageError:
+        return 0  # it is just being made
 
 
 @pytest.mark.parametrize(

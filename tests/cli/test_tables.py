@@ -17,7 +17,7 @@ from voicebench.bundle_files import read_bundle
 from voicebench.cli import main
 from voicebench.cli.grid import Column, print_grid
 from voicebench.cli.show import show_score
-from voicebench.cli.tables import print_assertions, print_numbers
+from voicebench.cli.tables import WORKERS_SHOWN, print_assertions, print_numbers, print_workers
 from voicebench.records import Outcome, TurnRecord
 from voicebench.score_document import add_up, score_document
 from voicebench.scoring import score
@@ -148,6 +148,36 @@ def test_assertions_show_what_they_were_held_against():
         " ✗ FAIL        min_barge_in_success_rate  limit >= 900, not measured",
         " ! can't tell  p99_ttfa_ms                limit <= 900 ms, actual 950 ms, without unreliable turns 880 ms",
     ]
+
+
+def worker(name: str, state: str = "done", p99: float | None = 1.0, why: str | None = None) -> dict:
+    late = {"count": 0 if p99 is None else 9, "p50": p99, "p99": p99, "max": p99}
+    return {"id": name, "state": state, "why": why, "cpu_s": 2.0, "frame_lateness_ms": late}
+
+
+def account(started: int, *, failed: int = 0, lost: int = 0) -> dict:
+    return {"started": started, "failed": failed, "lost": lost}
+
+
+def test_workers_that_did_not_stay_come_first_and_say_why():
+    workers = [worker("a"), worker("late", p99=12.34), worker("dies", "lost", None, "silent for 5 s")]
+    accounts = {"a": account(1200), "late": account(3, failed=1), "dies": account(7, lost=7)}
+    assert printed(print_workers, workers, accounts) == [
+        "",
+        "         sessions                frames late",
+        " worker   started  failed  lost          p99      max    CPU  state",
+        " dies           7       –     7            –        –  2.0 s  lost",
+        " late           3       1     –      12.3 ms  12.3 ms  2.0 s  done",
+        " a          1,200       –     –       1.0 ms   1.0 ms  2.0 s  done",
+        "   dies lost: silent for 5 s",
+    ]
+
+
+def test_of_very_many_workers_only_the_first_are_shown():
+    names = [f"w{n}" for n in range(100)]
+    lines = printed(print_workers, [worker(name) for name in names], {name: account(1) for name in names})
+    assert len(lines) == 3 + WORKERS_SHOWN + 1
+    assert lines[-1] == f"   and {100 - WORKERS_SHOWN} more: the report has them all"
 
 
 def shown(capsys, *names: str, limits: dict[str, float] | None = None, **changes) -> str:

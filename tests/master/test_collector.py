@@ -104,6 +104,24 @@ def test_beyond_a_thousand_sessions_only_those_that_were_kept_are_listed(monkeyp
     assert collector.n_taken == 5
 
 
+def test_the_example_of_a_failure_is_that_of_the_lowest_number_whichever_came_first(monkeypatch):
+    monkeypatch.setattr(collector_module, "SESSIONS_LISTED", 1)
+    collector = Collector()
+    for number in (5, 3, 4):
+        refused = session(outcome=Outcome("failed", "refused", f"of session {number}"))
+        collector.take(result(refused, number=number), worker="w")
+    assert collector.details() == {"refused": "of session 3"}
+
+
+def test_sessions_of_which_only_the_count_is_known_are_lost_and_in_no_list(monkeypatch):
+    monkeypatch.setattr(collector_module, "SESSIONS_LISTED", 2)
+    collector = take(Collector(), session(respond()), session(respond()))
+    collector.take_missing(3, worker="gone")
+    assert (collector.n_taken, collector.n_known, len(collector.sessions())) == (5, 2, 2)
+    assert collector.account.as_dict(5)["lost"] == collector.by_worker["gone"].as_dict(3)["lost"] == 3
+    assert collector.total.all.as_dict()["sessions"] == 5
+
+
 def test_a_session_that_comes_again_changes_nothing():
     collector = Collector()
     once = result(session(respond(400.0)), number=7)

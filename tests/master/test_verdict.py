@@ -36,6 +36,7 @@ ABORTED = {"aborted": "ZeroDivisionError: made to fail"}
         ({"lost": 2}, "incomplete", 4, "2 started sessions are missing"),
         ({"with_frames": 0}, "incomplete", 4, "cut before its first frame"),
         (ABORTED, "incomplete", 4, "the run ended before its time: ZeroDivisionError: made to fail"),
+        ({"going_on": True, "accounted": 7}, "incomplete", 4, "still going on: 3 sessions have started"),
         ({"trouble": ("the disk is full",)}, "incomplete", 4, "the disk is full"),
         ({"overloaded": True}, "untrusted", 4, "generator overloaded"),
         ({"failed": 2, "generator_failures": 2}, "untrusted", 4, "2 sessions failed by the load generator's own fault"),

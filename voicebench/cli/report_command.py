@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from voicebench.bundle_files import write_file
 from voicebench.cli.output import emit_json, json_bytes, say
@@ -10,8 +14,10 @@ from voicebench.cli.settle import refuse_unwritable
 from voicebench.cli.show import show_report
 from voicebench.errors import TesterError, UsageError
 from voicebench.master.ending import conclude
-from voicebench.master.store import read_run
+from voicebench.master.store import DATABASE, read_run
 from voicebench.run_folder import RESULTS
+
+REPORT = "report.json"
 
 
 def report_command(run: Path, json_to: str | None, *, quiet: bool) -> int:
@@ -24,8 +30,10 @@ def report_command(run: Path, json_to: str | None, *, quiet: bool) -> int:
     targets = [] if json_to in (None, "-") else [Path(str(json_to))]
     if stored.state == "running":
         say(f"{folder}: the run is still going on; this is how it stands, and report.json is left alone")
+    elif stored.state == "unfinished" and _measured(_written(folder / REPORT)) > _measured(report):
+        say(f"{folder / REPORT}: has more sessions than {DATABASE}, which could not be written to the end: left alone")
     else:
-        targets.insert(0, folder / "report.json")
+        targets.insert(0, folder / REPORT)
     for path in targets:
         try:
             write_file(path, json_bytes(report))
@@ -38,6 +46,22 @@ def report_command(run: Path, json_to: str | None, *, quiet: bool) -> int:
     if verdict.exit_code:
         say(f"exit {verdict.exit_code}: {verdict.reasons[0]}")
     return verdict.exit_code
+
+
+def _written(path: Path) -> Mapping[str, Any]:
+    """The report that is there; empty: there is none that can be read."""
+    try:
+        report = msgspec.json.decode(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return report if isinstance(report, dict) else {}
+
+
+def _measured(report: Mapping[str, Any]) -> int:
+    """Sessions that were heard of again."""
+    accounting = report.get("accounting")
+    counts = [accounting.get(state) for state in ("finished", "failed", "cut")] if isinstance(accounting, dict) else []
+    return sum(count for count in counts if isinstance(count, int))
 
 
 def found(run: Path) -> Path:

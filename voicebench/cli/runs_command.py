@@ -10,11 +10,10 @@ from typing import Any
 from voicebench.cli.format import NOTHING, duration, ms
 from voicebench.cli.grid import Column, print_grid
 from voicebench.cli.output import console, emit_json
+from voicebench.cli.report_command import REPORT
 from voicebench.errors import UsageError
 from voicebench.master.store import DATABASE, glance
 from voicebench.run_folder import RESULTS
-
-REPORT = "report.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +109,8 @@ def _print(runs: list[Listed]) -> None:
 
 def _row(run: Listed) -> list[str]:
     verdict = run.state if run.verdict is None else run.verdict.replace("_", " ")
+    if run.complete is False and run.verdict not in (None, "incomplete", "interrupted"):
+        verdict += ", incomplete"
     if run.exit_code:
         verdict += f" (exit {run.exit_code})"
     return [

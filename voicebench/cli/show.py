@@ -11,7 +11,7 @@ from rich.console import Console
 
 from voicebench.cli.format import count, duration
 from voicebench.cli.output import console
-from voicebench.cli.tables import print_assertions, print_numbers, print_session, print_turns
+from voicebench.cli.tables import print_assertions, print_numbers, print_session, print_turns, print_workers
 from voicebench.records import SessionRecord
 from voicebench.summary import Tally
 
@@ -35,9 +35,9 @@ def show_report(report: Mapping[str, Any], *, details: Mapping[str, str], direct
     if report["summary"]["sessions"]:
         print_turns(out, report["by_scenario"])
         print_numbers(out, report["summary"])
-        _print_tester(out, report)
     elif report["accounting"]["started"]:
         out.print(" all of them were warm-up: there are no numbers", markup=False)
+    _print_tester(out, report)
     print_assertions(out, report["assertions"])
     if run["notes"]:
         out.print()
@@ -63,13 +63,15 @@ def _ends(states: Mapping[str, int]) -> str:
 
 
 def _print_tester(out: Console, report: Mapping[str, Any]) -> None:
-    """How late this machine was and what it spent: whether the numbers above are the agent's."""
+    """How late the tester was and what it spent: whether the numbers above are the agent's."""
+    if len(report["workers"]) > 1:
+        print_workers(out, report["workers"], report["accounting"]["by_worker"])
+        return
     for worker in report["workers"]:
         late = worker["frame_lateness_ms"]
         if late["count"]:
-            where = f" at {worker['id']}" if len(report["workers"]) > 1 else ""
             times = ", ".join(f"{name} {late[name]:.1f} ms" for name in ("p50", "p99", "max"))
-            out.print(f" frames sent late{where}: {times}; CPU {worker['cpu_s']:.1f} s", markup=False)
+            out.print(f" frames sent late: {times}; CPU {worker['cpu_s']:.1f} s", markup=False)
 
 
 def _print_files(out: Console, report: Mapping[str, Any], directory: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from voicebench.cli.format import count, ms, number, share
+from voicebench.cli.format import NOTHING, count, ms, number, share
 from voicebench.cli.grid import MARK, Cell, Column, print_grid
 from voicebench.distribution import FEW_FOR_P95, FEW_FOR_P99
 
@@ -45,6 +45,17 @@ SESSION_COLUMNS = (
     Column("", "WER", 2),
     Column("", "result", left=True),
 )
+WORKER_COLUMNS = (
+    Column("", "worker", left=True),
+    Column("sessions", "started"),
+    Column("sessions", "failed", 3),
+    Column("sessions", "lost", 1),
+    Column("frames late", "p99"),
+    Column("frames late", "max", 2),
+    Column("", "CPU", 4),
+    Column("", "state", 5, left=True),
+)
+WORKERS_SHOWN = 12
 
 
 def percentile(values: Document, name: str) -> str:
@@ -168,6 +179,42 @@ def _print_pairs(out: Console, rows: Sequence[tuple[str, str]]) -> None:
     width = max(len(label) for label, _ in rows)
     for label, value in rows:
         out.print(f" {label:<{width}}  {value}", markup=False)
+
+
+def print_workers(out: Console, workers: Sequence[Document], accounts: Mapping[str, Document]) -> None:
+    """Who placed the sessions, and how late: those first that did not stay to the end, then the latest.
+
+    Args:
+        workers: As in the report.
+        accounts: What became of each one's sessions, by its id.
+    """
+    ranked = sorted(workers, key=lambda worker: (worker["state"] == "done", -(worker["frame_lateness_ms"]["p99"] or 0)))
+    out.print()
+    shown = ranked[:WORKERS_SHOWN]
+    print_grid(out, WORKER_COLUMNS, [_worker_row(each, accounts[each["id"]]) for each in shown])
+    if len(ranked) > len(shown):
+        out.print(f"   and {len(ranked) - len(shown):,} more: the report has them all", style="dim")
+    for worker in shown:
+        if worker["state"] != "done" and worker["why"]:
+            out.print(f"   {worker['id']} {worker['state']}: {worker['why']}", markup=False)
+
+
+def _worker_row(worker: Document, account: Document) -> list[Cell]:
+    late = worker["frame_lateness_ms"]
+    return [
+        worker["id"],
+        f"{account['started']:,}",
+        f"{account['failed']:,}" if account["failed"] else NOTHING,
+        Text(f"{account['lost']:,}", "red") if account["lost"] else NOTHING,
+        _tenths(late["p99"]),
+        _tenths(late["max"]),
+        f"{worker['cpu_s']:,.1f} s",
+        worker["state"],
+    ]
+
+
+def _tenths(value_ms: float | None) -> str:
+    return NOTHING if value_ms is None else f"{value_ms:,.1f} ms"
 
 
 def print_assertions(out: Console, assertions: Sequence[Document]) -> None:

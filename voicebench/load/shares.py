@@ -35,8 +35,12 @@ class Shares:
         self._since: dict[int, int] = {}
         """By caller: the version of its holder's share that gave it, or took it away."""
         self._given: dict[Worker, set[int]] = {}
+        self._startable: dict[Worker, set[int]] = {}
+        """Of the callers that a worker holds those that are not through."""
         self._version: dict[Worker, int] = {}
         self._echoed: dict[Worker, int] = {}
+        self._asked_back: set[Worker] = set()
+        """Those that have yet to hear that they were given what shall be taken from them again."""
         self._open: dict[Worker, set[int]] = {}
         self._begun = False
         self.started: Counter[Worker] = Counter()
@@ -50,7 +54,7 @@ class Shares:
         """A worker takes part from now on."""
         if worker not in self._takers:
             self._takers.append(worker)
-            for state in (self._given, self._open):
+            for state in (self._given, self._startable, self._open):
                 state.setdefault(worker, set())
             self._version.setdefault(worker, 0)
             self._echoed.setdefault(worker, 0)
@@ -91,7 +95,7 @@ class Shares:
         self._echoed[worker] = max(self._echoed[worker], version)
         for caller, count in placed:
             self._started_upto(worker, caller, count)
-        let_go = False
+        let_go = worker in self._asked_back and self._echoed[worker] == self._version[worker]
         for caller, count in released:
             self._started_upto(worker, caller, count)
             if self._leaving(worker, caller) and version >= self._since[caller]:
@@ -128,6 +132,10 @@ class Shares:
     def share(self, worker: Worker) -> tuple[tuple[int, int], ...]:
         """The callers it should hold, ascending, each with how many of its sessions were started."""
         return tuple((caller, self._placed[caller]) for caller in sorted(self._given.get(worker, ())))
+
+    def n_startable(self, worker: Worker) -> int:
+        """Callers that it holds, or may hold still, and that have sessions left: each may be about to start one."""
+        return len(self._startable.get(worker, ()))
 
     def open(self, worker: Worker) -> frozenset[int]:
         """Numbers of the sessions that it started and of which no result has come: going on, or lost."""
@@ -175,9 +183,11 @@ class Shares:
         self._placed[caller] = placed
         if not self._left(caller):
             self._unfinished.discard(caller)
+            if caller in self._holder:
+                self._startable[self._holder[caller]].discard(caller)
 
     def _free(self, caller: int) -> None:
-        del self._holder[caller]
+        self._startable[self._holder.pop(caller)].discard(caller)
         self._since.pop(caller, None)
 
     def _settle(self) -> None:
@@ -187,7 +197,13 @@ class Shares:
         self._aim()
         changed: set[Worker] = set()
         for worker, given in self._given.items():
-            taken = {caller for caller in given & self._unfinished if self._target.get(caller) != worker}
+            unwanted = {caller for caller in given & self._unfinished if self._target.get(caller) != worker}
+            # Who never heard that he was given a caller would never say that he has let it go.
+            taken = {caller for caller in unwanted if self._since[caller] <= self._echoed[worker]}
+            if taken == unwanted:
+                self._asked_back.discard(worker)
+            else:
+                self._asked_back.add(worker)
             if taken:
                 given -= taken
                 changed.add(worker)
@@ -196,6 +212,7 @@ class Shares:
             aim = self._target.get(caller)
             if aim is not None and self._holder.get(caller, aim) == aim and caller not in self._given[aim]:
                 self._holder[caller] = aim
+                self._startable[aim].add(caller)
                 self._given[aim].add(caller)
                 self._since[caller] = self._version[aim] + 1
                 changed.add(aim)

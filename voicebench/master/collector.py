@@ -100,6 +100,7 @@ class Collector:
         self._taken: set[int] = set()
         self._n_missing = 0
         self._listed: dict[int, Taken] = {}
+        self._details: dict[str, tuple[int, str]] = {}
 
     def take(self, result: SessionResult, *, worker: str, bundle: str | None = None) -> bool:
         """Take one session in; False when it was taken in before, which changes nothing."""
@@ -110,6 +111,7 @@ class Collector:
         lateness_ms = Distribution.from_counts(result.lateness)
         for account in (self.account, self.by_worker.setdefault(worker, Account())):
             account.add(record.outcome, warmup=result.warmup, lateness_ms=lateness_ms)
+        self._note_detail(result.number, record.outcome)
         self.with_frames += result.frames_sent > 0
         if result.files is not None or bundle is not None or len(self._listed) < SESSIONS_LISTED:
             self._listed[result.number] = Taken(result.number, record, worker, result.started_s, result.warmup, bundle)
@@ -151,10 +153,21 @@ class Collector:
         for turn in record.turns:
             turns.setdefault(turn.id, Tally()).add_turn(turn)
 
+    def _note_detail(self, number: int, outcome: Outcome) -> None:
+        if outcome.reason is not None and outcome.detail:
+            found = self._details.get(outcome.reason)
+            if found is None or number < found[0]:  # of the lowest number, whichever came first
+                self._details[outcome.reason] = (number, outcome.detail)
+
     @property
     def n_taken(self) -> int:
-        """Sessions taken in, lost ones included."""
-        return len(self._taken) + self._n_missing
+        """Sessions taken in, lost and missing ones included."""
+        return self.n_known + self._n_missing
+
+    @property
+    def n_known(self) -> int:
+        """Sessions taken in whose numbers are known."""
+        return len(self._taken)
 
     @property
     def generator_overloaded(self) -> bool:
@@ -163,22 +176,14 @@ class Collector:
 
     def details(self) -> dict[str, str]:
         """What the first session that failed for each reason had to say."""
-        details: dict[str, str] = {}
-        for taken in self._in_order():
-            outcome = taken.record.outcome
-            if outcome.reason is not None and outcome.detail:
-                details.setdefault(outcome.reason, outcome.detail)
-        return details
+        return {reason: detail for reason, (_, detail) in self._details.items()}
 
     def sessions(self) -> list[dict[str, Any]]:
         """The sessions that the report lists, in order of their numbers."""
-        listed = self._in_order()
-        if self.n_taken > SESSIONS_LISTED:
+        listed = [self._listed[number] for number in sorted(self._listed)]
+        if self.n_known > SESSIONS_LISTED:
             listed = [taken for taken in listed if taken.bundle is not None]
         return [taken.as_dict() for taken in listed]
-
-    def _in_order(self) -> list[Taken]:
-        return [self._listed[number] for number in sorted(self._listed)]
 
 
 def lost_record(session_id: str, scenario: str, worker: str) -> SessionRecord:

@@ -74,7 +74,7 @@ class Peer:
     final: Final | None = None
     left_s: float | None = None
     gone: bool = False
-    """It has heard that it may go."""
+    """It has heard that it may go, or is known to be dead."""
     why: str = ""
 
     @property
@@ -153,6 +153,8 @@ class Coordinator:
         self._fetching = fetching
         self._by_incarnation: dict[str, Peer] = {}
         self._fresh: list[Fresh] = []
+        self._storing: dict[int, int] = {}
+        """What is on its way to the disk: the last `seq`, by epoch."""
         self._ticked_s: float | None = None
 
     # --- read by the shell -------------------------------------------------------------------------------------------
@@ -182,12 +184,14 @@ class Coordinator:
     def take_fresh(self) -> list[Fresh]:
         """Results that came since the last call: to be stored, then `stored`."""
         taken, self._fresh = self._fresh, []
+        self._storing.update((each.epoch, each.seq) for each in taken)
         return taken
 
     def stored(self) -> None:
-        """What `take_fresh` gave is on disk."""
-        for peer in self.peers.values():
-            peer.stored = peer.have
+        """What `take_fresh` gave is on disk. What was heard since is not."""
+        for epoch, seq in self._storing.items():
+            self.peers[epoch].stored = seq
+        self._storing.clear()
 
     # --- what the user wants -----------------------------------------------------------------------------------------
 
@@ -230,7 +234,10 @@ class Coordinator:
     def gone(self, epoch: int, now_s: float, why: str) -> None:
         """A worker is known to have died (a child process was reaped): it can't start anything any more."""
         peer = self.peers.get(epoch)
-        if peer is not None and not peer.settled:
+        if peer is None:
+            return
+        peer.gone = True
+        if not peer.settled:
             self._lose(peer, now_s, why)
 
     # --- what is heard -----------------------------------------------------------------------------------------------
@@ -316,7 +323,7 @@ class Coordinator:
         names = {peer.name for peer in self.peers.values()}
         name, further = hello.name, 2
         while name in names:
-            name, further = f"{hello.name}-{further}", further + 1
+            name, further = f"{hello.name[:190]}-{further}", further + 1
         epoch = len(self.peers) + 1
         peer = Peer(epoch, name, hello, joined_s=now_s, heard_s=now_s, control=sender)
         self.peers[epoch] = self._by_incarnation[hello.incarnation] = peer
@@ -332,6 +339,9 @@ class Coordinator:
             return  # an old one, from a connection that is gone
         peer.control = sender
         peer.beat, peer.beat_heard_s, peer.state = beat, now_s, beat.state
+        if self._came_back(peer):
+            peer.standing, peer.left_s, peer.why = "here", None, ""
+            self._mark(now_s, "join", f"{peer.name} is back")
         self.shares.heard(peer.epoch, beat.share_version, beat.placed, beat.released)
         if peer.standing == "here":
             if beat.state in ("ready", "running") and self.phase == "run" and not peer.joined_shares:
@@ -341,6 +351,11 @@ class Coordinator:
                 self.shares.leave(peer.epoch)
                 self._mark(now_s, "leave", f"{peer.name} starts no more sessions")
         self._answer(peer, now_s, beat)
+
+    def _came_back(self, peer: Peer) -> bool:
+        """Whether a worker that fell silent before the run, so that nothing is missing, can take part after all."""
+        silent_only = peer.standing == "left" and peer.final is None and not peer.gone
+        return silent_only and self.phase in ("gather", "run") and not self.over
 
     def _answer(self, peer: Peer, now_s: float, beat: Beat | None) -> None:
         """Tell a worker how things should be; `beat`: in answer to this one."""
@@ -397,7 +412,7 @@ class Coordinator:
                 self._mark(now_s, "left", f"{peer.name} has handed everything in")
 
     def _unable(self, peer: Peer, message: Unable, now_s: float) -> None:
-        if peer.settled:
+        if peer.standing in ("done", "unable"):
             return
         self._settle(peer, "unable", now_s)
         peer.why = message.reason
@@ -459,8 +474,8 @@ class Coordinator:
                 for peer in self.here:
                     self._lose(peer, now_s, f"its last results had not come {self._liveness.final_s:g} s after the end")
         if self.phase in ("finish", "drain", "cut") and not self.over:
-            waiting = self.here or self._fresh or any(self._waited_for(peer) for peer in self.peers.values())
-            self.over = not waiting
+            unkept = self._fresh or self._storing
+            self.over = not (self.here or unkept or any(self._waited_for(peer) for peer in self.peers.values()))
 
     def _waited_for(self, peer: Peer) -> bool:
         """Whether a worker that has delivered has yet to be told that it may go."""
@@ -487,16 +502,18 @@ class Coordinator:
     @property
     def _affordable(self) -> int:
         assert self._budget is not None
-        return self._budget.affordable(self.shares.live + self._outstanding)
+        return self._budget.affordable(self.shares.live + len(self.shares.maybe_started) + self._outstanding)
 
     def _may_start(self, peer: Peer) -> int | None:
         if self._budget is None:
             return None
         if self.phase == "run" and peer.joined_shares and not peer.settled:
-            n_callers = len(self.shares.share(peer.epoch))
-            wanted = self.shares.started[peer.epoch] + n_callers - peer.granted
+            # It can't use more, nor have used more: each caller it holds starts one that was not heard of at most. What
+            # it was granted for callers that it holds no more goes to others.
+            usable = self.shares.started[peer.epoch] + self.shares.n_startable(peer.epoch)
+            peer.granted = min(peer.granted, usable)
             fair = -(-self._affordable // max(1, len(self.here)))
-            peer.granted += max(0, min(wanted, fair))
+            peer.granted += min(usable - peer.granted, fair)
         return peer.granted
 
     def _mark(self, at_s: float, event: str, detail: str) -> None:

@@ -169,7 +169,7 @@ class Core:
             except VoicebenchError as error:
                 self._trouble.append(str(error))
 
-    def _keep(self, what: Callable[[Store], None]) -> None:
+    def _keep(self, what: Callable[[Store], object]) -> None:
         """A disk that fails is no reason to stop measuring: the numbers go on in memory, and the report says so."""
         if not self._begun:
             self._begin()

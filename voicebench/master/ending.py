@@ -27,6 +27,7 @@ def conclude(head: RunHead, tail: RunTail, collector: Collector) -> tuple[dict[s
             trouble=tail.trouble,
             aborted=tail.aborted,
             missing=tuple(_missing(tail)),
+            going_on=tail.going_on,
         )
     )
     return report_document(head, tail, collector, assertions, verdict), verdict

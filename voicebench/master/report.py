@@ -100,6 +100,8 @@ class RunTail:
     trouble: tuple[str, ...] = ()
     not_placed: int = 0
     """Sessions of the plan that nobody placed, since a worker may have, and was lost."""
+    going_on: bool = False
+    """It has not ended: this is how it stands."""
 
 
 def report_document(
@@ -157,7 +159,7 @@ def report_document(
             {"t_s": round(t_s, 3), "event": event, "detail": detail}
             for t_s, event, detail in sorted(tail.events, key=lambda each: each[0])
         ],
-        "sessions_listed": "all" if len(sessions) == collector.n_taken else "kept",
+        "sessions_listed": "all" if len(sessions) == collector.n_known else "kept",
         "sessions": sessions,
     }
 

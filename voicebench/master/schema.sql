@@ -24,7 +24,7 @@ CREATE TABLE workers (
     state TEXT NOT NULL,
     started INTEGER NOT NULL,          -- sessions it is known to have started
     maybe_started INTEGER NOT NULL,    -- at most so many more
-    have INTEGER NOT NULL DEFAULT 0,   -- number of the last batch of results that is stored
+    have INTEGER NOT NULL DEFAULT 0,   -- seq of its last result that is stored, and so are all before it
     facts TEXT NOT NULL                -- JSON: versions, when it came and went, CPU
 ) STRICT;
 
@@ -32,6 +32,7 @@ CREATE TABLE sessions (
     number INTEGER PRIMARY KEY,
     session_id TEXT NOT NULL UNIQUE,
     epoch INTEGER NOT NULL REFERENCES workers (epoch),
+    seq INTEGER,                       -- of its worker's results; NULL when lost
     scenario TEXT NOT NULL,
     started_s REAL,                    -- NULL: not known, its worker was lost
     warmup INTEGER NOT NULL,
@@ -42,7 +43,8 @@ CREATE TABLE sessions (
     reliable INTEGER NOT NULL,
     frames_sent INTEGER NOT NULL,
     bundle TEXT,                       -- its recording, relative to the run's folder
-    result TEXT                        -- JSON: the whole result; NULL when lost
+    result TEXT,                       -- JSON: the whole result; NULL when lost
+    UNIQUE (epoch, seq)
 ) STRICT;
 
 CREATE TABLE turns (

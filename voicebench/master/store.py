@@ -9,7 +9,9 @@ from __future__ import annotations
 import fcntl
 import importlib.resources
 import os
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -32,6 +34,7 @@ SCHEMA_VERSION = 1
 BUSY_S = 30.0
 State = Literal["running", "ended", "unfinished"]
 """unfinished: its master is gone, and did not end it."""
+NO_TRACE = "of sessions that started in the last second before the master ended there may be no trace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +100,13 @@ class Store:
         self._path = directory / DATABASE
         with self._telling():
             directory.mkdir(parents=True, exist_ok=True)
-            # Held as long as this process lives: that the run is still going on can be seen by others.
-            self._lock = open(directory / LOCK, "w")  # noqa: SIM115
+            # A lock ends with the process, however that ends: so others see whether the run still goes on.
+            self._lock = os.open(directory / LOCK, os.O_WRONLY | os.O_CREAT, 0o644)
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX)
                 self._db = self._made(head, placing)
             except BaseException:
-                self._lock.close()
+                os.close(self._lock)
                 raise
 
     def _made(self, head: RunHead, placing: Placing) -> sqlite3.Connection:
@@ -129,27 +132,43 @@ class Store:
             )
         return db
 
-    def add_results(self, batch: Sequence[Fresh]) -> None:
-        """Store these for good. A session that is there already, or a batch that was stored, stays as it is."""
-        with self._telling(), self._transaction():
-            for each in batch:
-                self._add(each)
+    def add_results(self, batch: Sequence[Fresh]) -> tuple[int, ...]:
+        """Store these for good, all or none.
 
-    def _add(self, fresh: Fresh) -> None:
+        Returns:
+            Numbers of the sessions that were not there before: one that came before, or a result that did, is left out.
+        """
+        with self._telling(), self._transaction():
+            return tuple(each.session.number for each in batch if self._add(each))
+
+    def have(self, epoch: int) -> int:
+        """`seq` of a worker's last result that is stored; 0: there is none."""
+        with self._telling():
+            row = self._db.execute("SELECT have FROM workers WHERE epoch = ?", (epoch,)).fetchone()
+            return 0 if row is None else int(row[0])
+
+    def _add(self, fresh: Fresh) -> bool:
         result = fresh.session
         record, outcome = result.record, result.record.outcome
-        self._db.execute("UPDATE workers SET have = max(have, ?) WHERE epoch = ?", (fresh.seq, fresh.epoch))
+        newer = self._db.execute(
+            "UPDATE workers SET have = ?1 WHERE epoch = ?2 AND have < ?1", (fresh.seq, fresh.epoch)
+        ).rowcount
+        if not newer and self.have(fresh.epoch) >= fresh.seq:
+            return False
         stored = self._db.execute(
-            "INSERT OR IGNORE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?)",
+            "INSERT INTO sessions (number, session_id, epoch, seq, scenario, started_s, warmup, state, reason, detail, "
+            "duration_s, reliable, frames_sent, result) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (number) DO NOTHING",
             (
                 result.number,
                 record.session_id,
                 fresh.epoch,
+                fresh.seq,
                 _clean(record.scenario),
                 result.started_s,
                 result.warmup,
                 outcome.state,
-                outcome.reason,
+                _clean(outcome.reason),
                 _clean(outcome.detail),
                 record.duration_s,
                 record.reliable,
@@ -157,32 +176,40 @@ class Store:
                 _json(result),
             ),
         )
-        if stored.rowcount:
-            self._db.executemany(
-                "INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    (
-                        result.number, position, _clean(turn.id), turn.expect, turn.status, turn.passed, turn.reliable,
-                        turn.error_ms, turn.response_latency_ms, turn.ttfa_ms, turn.talk_over, turn.stopped,
-                        turn.stop_ms, turn.false_barge_in, turn.spurious_response, turn.wer,
-                    )
-                    for position, turn in enumerate(record.turns)
-                ],
-            )  # fmt: skip
+        if not stored.rowcount:
+            return False
+        self._db.executemany(
+            "INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    result.number, position, _clean(turn.id), turn.expect, turn.status, turn.passed, turn.reliable,
+                    turn.error_ms, turn.response_latency_ms, turn.ttfa_ms, turn.talk_over, turn.stopped,
+                    turn.stop_ms, turn.false_barge_in, turn.spurious_response, turn.wer,
+                )
+                for position, turn in enumerate(record.turns)
+            ],
+        )  # fmt: skip
+        return True
 
     def add_lost(self, lost: Iterable[tuple[int, str, int, str]]) -> None:
         """Sessions that started and of which nothing will come: number, session id, epoch, scenario of each."""
         with self._telling(), self._transaction():
             self._db.executemany(
-                "INSERT OR IGNORE INTO sessions (number, session_id, epoch, scenario, warmup, state, duration_s, "
-                "reliable, frames_sent) VALUES (?, ?, ?, ?, 0, 'lost', 0.0, 1, 0)",
-                list(lost),
+                "INSERT INTO sessions (number, session_id, epoch, scenario, warmup, state, duration_s, reliable, "
+                "frames_sent) VALUES (?, ?, ?, ?, 0, 'lost', 0.0, 1, 0) ON CONFLICT (number) DO NOTHING",
+                [(number, session_id, epoch, _clean(scenario)) for number, session_id, epoch, scenario in lost],
             )
 
     def set_bundle(self, number: int, bundle: str) -> None:
         """A session's recording is in the run's folder."""
+        self.set_bundles([(number, bundle)])
+
+    def set_bundles(self, bundles: Iterable[tuple[int, str]]) -> None:
+        """The same of several sessions: number and where the recording lies."""
         with self._telling(), self._transaction():
-            self._db.execute("UPDATE sessions SET bundle = ? WHERE number = ?", (bundle, number))
+            self._db.executemany(
+                "UPDATE sessions SET bundle = ? WHERE number = ?", [(bundle, number) for number, bundle in bundles]
+            )
 
     def set_workers(self, workers: Iterable[tuple[int, WorkerFacts]], samples: Iterable[Sample] = ()) -> None:
         """How the workers stand now, by epoch."""
@@ -233,9 +260,8 @@ class Store:
             )
 
     def give_up(self) -> None:
-        """Let go of a database that can't be written any more."""
+        """Let go of a database that can't be written any more. The lock stays: the run goes on in memory."""
         self._db.close()
-        self._lock.close()
 
     def close(self) -> None:
         """Everything in one file, so that it can be copied."""
@@ -243,7 +269,7 @@ class Store:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._db.close()
             self._path.with_name(LOCK).unlink(missing_ok=True)
-        self._lock.close()
+        os.close(self._lock)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -260,8 +286,11 @@ class Store:
     def _telling(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
-            raise TesterError(f"{self._path} can't be written ({error}): what was measured goes on in memory") from None
+        except (sqlite3.Error, OSError, UnicodeError, OverflowError) as error:
+            raise TesterError(
+                f"{self._path} can't be written ({error}): make room there, or give another folder with --out; the "
+                "numbers of this run go on in memory"
+            ) from None
 
 
 def read_run(directory: Path) -> StoredRun:
@@ -270,25 +299,26 @@ def read_run(directory: Path) -> StoredRun:
     Raises:
         UsageError: There is no run, or not one that this version can read.
     """
-    with _reading(directory) as db:
-        return _read(db, directory)
+    with _reading(directory) as (db, held):
+        return _read(db, directory, held)
 
 
 def glance(directory: Path) -> Glance:
     """The little that a list of runs needs. Raises as `read_run`."""
-    with _reading(directory) as db:
+    with _reading(directory) as (db, held):
         row = db.execute(
             "SELECT name, started_at, state, duration_s, verdict, exit_code, complete, summary FROM run"
         ).fetchone()
         if row is None:
             raise UsageError(f"{directory / DATABASE}: is empty: the master ended before the run began")
-        (started,) = db.execute("SELECT coalesce(sum(started), 0) FROM workers").fetchone()
+        (known,) = db.execute("SELECT coalesce(sum(started), 0) FROM workers").fetchone()
+        (stored,) = db.execute("SELECT count(*) FROM sessions").fetchone()
         summary = {} if row[7] is None else msgspec.json.decode(row[7])
         return Glance(
             name=row[0],
             started_at=row[1],
-            state=_state(row[2], directory),
-            started=started,
+            state=_state(row[2], held=held),
+            started=max(known, stored),
             duration_s=row[3],
             verdict=row[4],
             exit_code=row[5],
@@ -297,46 +327,76 @@ def glance(directory: Path) -> Glance:
         )
 
 
-def _state(stored: str, directory: Path) -> State:
+def _state(stored: str, *, held: bool) -> State:
     if stored == "ended":
         return "ended"
-    return "running" if _is_held(directory / LOCK) else "unfinished"
+    return "running" if held else "unfinished"
 
 
 @contextmanager
-def _reading(directory: Path) -> Iterator[sqlite3.Connection]:
+def _reading(directory: Path) -> Iterator[tuple[sqlite3.Connection, bool]]:
+    """The database as it is at one moment, and whether a master held the run just before."""
     path = directory / DATABASE
     if not path.is_file():
         raise UsageError(f"{directory}: holds no run: there is no {DATABASE} in it")
     try:
-        db = _open_to_read(path)
-        try:
+        held = _is_held(directory / LOCK)  # first: a run that ends meanwhile has ended, and was not left unfinished
+        with _opened_to_read(path) as db:
+            db.execute("BEGIN")
             version = db.execute("PRAGMA user_version").fetchone()[0]
             if version != SCHEMA_VERSION:
                 raise UsageError(
                     f"{path}: has schema {version}, this version reads {SCHEMA_VERSION}: "
                     + ("upgrade voicebench" if version > SCHEMA_VERSION else "the file is not whole, or none of ours")
                 )
-            yield db
-        finally:
-            db.close()
-    except (sqlite3.Error, msgspec.MsgspecError, OSError) as error:
+            yield db, held
+    except (sqlite3.Error, msgspec.MsgspecError, OSError, UnicodeError) as error:
         raise UsageError(f"{path}: can't be read as a run: {error}") from None
 
 
-def _open_to_read(path: Path) -> sqlite3.Connection:
-    uri = path.absolute().as_uri()
-    db = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=BUSY_S)
+@contextmanager
+def _opened_to_read(path: Path) -> Iterator[sqlite3.Connection]:
     try:
-        db.execute("SELECT 1 FROM run").fetchone()
+        db = _connected(path, "mode=ro")
     except sqlite3.OperationalError:
-        # A folder that can't be written to has no room for the files that readers of a WAL share.
+        # A folder that can't be written to has no room for what readers of a WAL share.
+        with _opened_elsewhere(path) as db:
+            yield db
+        return
+    try:
+        yield db
+    finally:
         db.close()
-        db = sqlite3.connect(f"{uri}?immutable=1", uri=True)
+
+
+@contextmanager
+def _opened_elsewhere(path: Path) -> Iterator[sqlite3.Connection]:
+    """Without writing beside it. What is in the WAL and not yet in the file counts as well, so both are copied."""
+    wal = path.with_name(f"{path.name}-wal")
+    with tempfile.TemporaryDirectory() as elsewhere:
+        mode = "immutable=1"
+        if wal.exists() and wal.stat().st_size:
+            for each in (wal, path):
+                shutil.copyfile(each, Path(elsewhere) / each.name)
+            path, mode = Path(elsewhere) / path.name, "mode=rw"
+        db = _connected(path, mode)
+        try:
+            yield db
+        finally:
+            db.close()
+
+
+def _connected(path: Path, mode: str) -> sqlite3.Connection:
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None, timeout=BUSY_S)
+    try:
+        db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    except BaseException:
+        db.close()
+        raise
     return db
 
 
-def _read(db: sqlite3.Connection, directory: Path) -> StoredRun:
+def _read(db: sqlite3.Connection, directory: Path, held: bool) -> StoredRun:
     row = db.execute("SELECT head, state, tail FROM run").fetchone()
     if row is None:
         raise UsageError(f"{directory / DATABASE}: is empty: the master ended before the run began")
@@ -347,13 +407,15 @@ def _read(db: sqlite3.Connection, directory: Path) -> StoredRun:
     for number, session_id, epoch, scenario, bundle, result in db.execute(
         "SELECT number, session_id, epoch, scenario, bundle, result FROM sessions ORDER BY number"
     ):
+        if epoch not in names:
+            raise UsageError(f"{directory / DATABASE}: session {number} belongs to no worker: the file is damaged")
         if result is None:
             lost.append((number, session_id, epoch, scenario))
             continue
         collector.take(msgspec.json.decode(result, type=SessionResult), worker=names[epoch], bundle=bundle)
     for number, session_id, epoch, scenario in lost:
         collector.take_lost(number, worker=names[epoch], session_id=session_id, scenario=scenario)
-    state = _state(row[1], directory)
+    state = _state(row[1], held=held)
     tail = msgspec.json.decode(row[2], type=RunTail) if state == "ended" else _tail_so_far(db, state)
     if state == "unfinished":
         for worker in tail.workers:
@@ -378,10 +440,10 @@ def _tail_so_far(db: sqlite3.Connection, state: State) -> RunTail:
     return RunTail(
         duration_s=last_s or 0.0,
         workers=tuple(workers),
-        notes=(),
+        notes=(NO_TRACE,) if state == "unfinished" else (),
         events=events,
         aborted="the master ended before the run did" if state == "unfinished" else None,
-        trouble=("the run is still going on",) if state == "running" else (),
+        going_on=state == "running",
     )
 
 

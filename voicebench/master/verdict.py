@@ -35,6 +35,8 @@ class RunEnd:
     """What ended the run before its time, on our side."""
     missing: tuple[str, ...] = ()
     """What went missing with workers that were lost, a sentence each."""
+    going_on: bool = False
+    """The run has not ended: what is not accounted for may still come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class RunVerdict:
 def judge(end: RunEnd) -> RunVerdict:
     """The verdict of a run. When several exit codes hold: 3, 4, 130/143, 1."""
     whole = end.accounted == end.started and end.lost == 0 and not end.missing
-    complete = whole and end.signal_exit is None and end.aborted is None
+    complete = whole and end.signal_exit is None and end.aborted is None and not end.going_on
     found = [*_unreachable(end), *_incomplete(end), *_untrusted(end), *_interrupted(end), *_limits(end)]
     if not found:
         return RunVerdict("pass", 0, complete, ())
@@ -62,7 +64,7 @@ _Finding = tuple[Verdict, int, str]
 
 
 def _unreachable(end: RunEnd) -> list[_Finding]:
-    if end.with_frames or end.signal_exit is not None or end.aborted is not None:
+    if end.with_frames or end.signal_exit is not None or end.aborted is not None or end.going_on:
         return []
     if end.failed > end.generator_failures:
         why = "no session got as far as its first frame: the agent was not reached"
@@ -72,6 +74,10 @@ def _unreachable(end: RunEnd) -> list[_Finding]:
 
 def _incomplete(end: RunEnd) -> list[_Finding]:
     found: list[_Finding] = []
+    if end.going_on:
+        open_sessions = end.started - end.accounted
+        why = f"the run is still going on: {open_sessions} sessions have started and are not in these numbers yet"
+        return [("incomplete", EXIT_UNTRUSTED, why), *[("incomplete", EXIT_UNTRUSTED, why) for why in end.missing]]
     if end.aborted is not None:
         found.append(("incomplete", EXIT_UNTRUSTED, f"the run ended before its time: {end.aborted}"))
     if end.accounted != end.started or end.lost:
@@ -109,7 +115,7 @@ def _interrupted(end: RunEnd) -> list[_Finding]:
 
 def _limits(end: RunEnd) -> list[_Finding]:
     broken: list[_Finding] = []
-    if end.failed and end.failed == end.accounted:
+    if end.failed and end.failed == end.accounted and not end.going_on:
         # Limits or not: nobody would call that a pass.
         broken.append(("fail", EXIT_FAIL, "every session failed"))
     return broken + [

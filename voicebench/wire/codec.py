@@ -10,7 +10,7 @@ import msgspec
 
 from voicebench.errors import WireError, WrongProtocolError
 from voicebench.records import SessionRecord, TurnRecord
-from voicebench.wire.messages import PROTOCOL, FilePiece, FromMaster, FromWorker, Message, Results
+from voicebench.wire.messages import PROTOCOL, FilePiece, Final, FromMaster, FromWorker, Message, Results
 
 MAX_BYTES = 2 << 20
 """Of a message: the largest is a session's record with thousands of turns."""
@@ -54,8 +54,12 @@ def decode_from_worker(data: bytes) -> FromWorker:
     """
     message: FromWorker = _decode(data, _from_worker)
     if isinstance(message, Results):
+        _check_number("start", message.session.started_s)
         _check_record(message.session.record)
         _check_lateness(message.session.lateness)
+    elif isinstance(message, Final):
+        for t_s, _, _ in message.events:
+            _check_number("event", t_s)
     elif isinstance(message, FilePiece) and not message.data and not message.why:
         raise WireError("an empty piece of a recording without a reason")
     return message
@@ -105,7 +109,7 @@ def _check_record(record: SessionRecord) -> None:
 
 def _check_number(name: str, value: float | None) -> None:
     if value is not None and not abs(value) <= MAX_NUMBER:  # `not`: a NaN compares false
-        raise WireError(f"a session's {name} is {value}")
+        raise WireError(f"the {name} of a session is {value}")
 
 
 def _check_lateness(counts: dict[int, int]) -> None:

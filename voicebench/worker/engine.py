@@ -147,6 +147,8 @@ class Engine:
         self._on_start = on_start
         self._on_release = on_release
         self._callers: dict[int, _Caller] = {}
+        self._placed: dict[int, int] = {}
+        """By caller: how many of its sessions were started, as far as it is known here."""
         self._stopping = Event()
         self._drained = Event()
         self._drained_s = 0.0
@@ -210,6 +212,8 @@ class Engine:
             caller.nudge()
         for number, placed in share.items():
             if number not in self._callers:
+                # A share may be older than what was started here since it was written.
+                placed = max(placed, self._placed.get(number, 0))
                 self._callers[number] = caller = _Caller(number, placed)
                 self._idle.clear()
                 gevent.spawn(self._call_again_and_again, caller)
@@ -315,6 +319,7 @@ class Engine:
             while self._wait_for_turn(caller, due_s):
                 number = session_number(caller.number, caller.placed, self.load.callers)
                 caller.placed += 1
+                self._placed[caller.number] = caller.placed
                 self._on_start(caller.number, caller.placed)
                 rest_s = self._place(number)
                 due_s = monotonic_s() + rest_s

@@ -106,7 +106,7 @@ class Gate:
     lease_until_s: float = 0.0
     """On our monotonic clock. After that nothing may be placed until the master has answered again."""
     confirmed: dict[int, int] = field(default_factory=dict)
-    """By caller: how many of its started sessions the master knows of."""
+    """By caller that is held: how many of its started sessions the master knows of."""
     may_start: int | None = None
     """How many sessions may have been started in all."""
 
@@ -152,7 +152,10 @@ class Member:
         self._beats: deque[Beat] = deque(maxlen=256)
         self._share_version = 0
         self._placed: dict[int, int] = {}
-        self._released: dict[int, int] = {}
+        self._untold: dict[int, int] = {}
+        """By caller: what it has placed, as long as the master has not said that it knows."""
+        self._released: dict[int, tuple[int, int]] = {}
+        """By caller that was let go: what it had placed, and the version of the share that had taken it."""
         self._phase: Phase = "gather"
         self._t0_told = False
         self._asked_to_leave = False
@@ -175,18 +178,21 @@ class Member:
     def unable(self, reason: str, exit_code: int) -> None:
         """It can't take part."""
         assert self.epoch is not None
-        self._unable = Unable(epoch=self.epoch, reason=reason[:4000], exit_code=exit_code)
+        self._unable = Unable(epoch=self.epoch, reason=_text(reason), exit_code=exit_code)
         self._beat_soon()
 
     def started(self, caller: int, placed: int) -> None:
         """A caller has started a session, its `placed`-th counting from 1."""
-        self._placed[caller] = max(placed, self._placed.get(caller, 0))
+        self._placed[caller] = self._untold[caller] = max(placed, self._placed.get(caller, 0))
         self._beat_soon()
 
     def released(self, caller: int, placed: int) -> None:
         """A caller that a share took away is held no more."""
+        if caller in self.gate.confirmed:
+            return  # another share has given it back meanwhile
         self._placed.pop(caller, None)
-        self._released[caller] = placed
+        self._untold.pop(caller, None)
+        self._released[caller] = placed, self._share_version
         self._beat_soon()
 
     def result(self, session: SessionResult) -> None:
@@ -227,10 +233,10 @@ class Member:
             epoch=self.epoch,
             seq=self._seq,
             cpu_s=cpu_s,
-            notes=tuple(note[:4000] for note in notes[:1000]),
-            events=tuple((t_s, event[:200], detail[:4000]) for t_s, event, detail in events[:1000]),
-            trouble=trouble[:4000],
-            error=error[:4000],
+            notes=tuple(_text(note) for note in notes[:1000]),
+            events=tuple((t_s, _text(event)[:200], _text(detail)) for t_s, event, detail in events[:1000]),
+            trouble=_text(trouble),
+            error=_text(error),
         )
         self._beat_soon()
 
@@ -310,21 +316,32 @@ class Member:
                 self.offset.add(sent_s=beat.sent_s, received_s=orders.received_s, answered_s=orders.sent_s, got_s=now_s)
                 self.gate.lease_until_s = max(self.gate.lease_until_s, beat.sent_s + self._liveness.lease_s)
                 for caller, placed in beat.placed:
-                    self._confirm(caller, placed)
+                    self._known(caller, placed)
                 for caller, _ in beat.released:
-                    self._released.pop(caller, None)
+                    if self._released.get(caller, (0, beat.share_version + 1))[1] <= beat.share_version:
+                        del self._released[caller]
 
-    def _confirm(self, caller: int, placed: int) -> None:
-        self.gate.confirmed[caller] = max(placed, self.gate.confirmed.get(caller, 0))
+    def _known(self, caller: int, placed: int) -> None:
+        """The master knows of so many of a caller's sessions."""
+        if self._untold.get(caller, placed + 1) <= placed:
+            del self._untold[caller]
+        if caller in self.gate.confirmed:
+            self.gate.confirmed[caller] = max(placed, self.gate.confirmed[caller])
 
     def _given(self, share: Share) -> None:
         if share.share_version <= self._share_version:
             return
         self._share_version = share.share_version
-        for caller, placed in share.callers:
-            self._released.pop(caller, None)
-            self._placed[caller] = max(placed, self._placed.get(caller, 0))
-            self._confirm(caller, placed)
+        held = dict(share.callers)
+        # Closed before a beat names this share: who hears that knows that what was taken starts nothing more here.
+        for caller in [caller for caller in self.gate.confirmed if caller not in held]:
+            del self.gate.confirmed[caller]
+        for caller, placed in held.items():
+            # The master may not have heard yet how far it was when it was let go.
+            released, _ = self._released.pop(caller, (0, 0))
+            self._placed[caller] = max(placed, released, self._placed.get(caller, 0))
+            self.gate.confirmed.setdefault(caller, placed)
+            self._known(caller, placed)
         self.notices.append(Given({caller: self._placed[caller] for caller, _ in share.callers}))
         self._beat_soon()
 
@@ -378,15 +395,14 @@ class Member:
         # Until the clocks are known well enough beats are quick; later every `beat_s`.
         pause_s = PROMPT_S if self._n < CLOCK_BEATS and self._echoed_n else self._liveness.beat_s
         self._beat_sent_s, self._beat_due_s = now_s, now_s + pause_s
-        confirmed = self.gate.confirmed
         beat = Beat(
             epoch=self.epoch,
             n=self._n,
             sent_s=now_s,
             share_version=self._share_version,
             state=self._state,
-            placed=tuple((each, count) for each, count in self._placed.items() if count > confirmed.get(each, -1)),
-            released=tuple(self._released.items()),
+            placed=tuple(self._untold.items()),
+            released=tuple((caller, count) for caller, (count, _) in self._released.items()),
             live=self._vitals.live,
             hub_age_s=max(0.0, now_s - self._vitals.turned_s),
             cpu_s=self._vitals.cpu_s,
@@ -417,14 +433,19 @@ class Member:
         return tuple(each.session for each in self._outbox)
 
 
+def _text(text: str) -> str:
+    """As it can be sent: names of files may hold what is no text."""
+    return text[:4000].encode(errors="replace").decode()
+
+
 def stub_of(session: SessionResult, why: str) -> SessionResult:
     """What goes in place of a result that can't be sent: the session is accounted for, and says why it has no more."""
     whole = session.record
     record = SessionRecord(
-        session_id=whole.session_id,
-        scenario=whole.scenario,
-        outcome=Outcome("failed", "generator", f"its record can't be sent: {why}"),
-        duration_s=whole.duration_s,
+        session_id=_text(whole.session_id),
+        scenario=_text(whole.scenario),
+        outcome=Outcome("failed", "generator", f"its record can't be sent: {_text(why)}"),
+        duration_s=whole.duration_s if 0 <= whole.duration_s <= codec.MAX_NUMBER else 0.0,
         user_speech_ms=0.0,
         agent_speech_ms=0.0,
         overlap_ms=0.0,
@@ -434,4 +455,9 @@ def stub_of(session: SessionResult, why: str) -> SessionResult:
         agent_segments=(),
         turns=(),
     )
-    return msgspec.structs.replace(session, record=record, lateness={})
+    return msgspec.structs.replace(
+        session,
+        record=record,
+        lateness={},
+        started_s=session.started_s if abs(session.started_s) <= codec.MAX_NUMBER else 0.0,
+    )

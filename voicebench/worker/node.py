@@ -167,9 +167,11 @@ class Node:
             self._t0_s = notice.t0_s
             self._begin()
         elif isinstance(notice, Given):
-            self._share = notice.callers
+            former, self._share = self._share, notice.callers
             if self._engine is not None and self._t0_s is not None:
                 self._engine.hold(self._share)
+            else:
+                self._let_go({caller: placed for caller, placed in former.items() if caller not in self._share})
         elif isinstance(notice, PhaseBegan):
             self._phase = notice
             self._ending = self._ending or notice.phase != "run"
@@ -179,6 +181,15 @@ class Node:
                 self.leave(notice.why)
         elif isinstance(notice, Over):
             self._exit_code = self._exit_code_when_over
+
+    def _let_go(self, callers: Mapping[int, int]) -> None:
+        """Taken away before the engine ever had them."""
+
+        def tell(member: Member) -> None:
+            for caller, placed in callers.items():
+                member.released(caller, placed)
+
+        self._link.tell(tell)
 
     def _make_ready(self, plan: RunPlan) -> None:
         try:
