@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.protocol_world import Simulation, Trouble
 
-RANDOM_CASES = int(os.environ.get("VOICEBENCH_RANDOM_CASES", "40"))
+RANDOM_CASES = int(os.environ.get("VOICEBENCH_RANDOM_CASES", "120"))
 ENDS_BY_S = 400.0
 POLITE = Trouble(kills=False, freezes=False, master_stalls=False, breaks=False)
 SESSION_S = 1.0

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from tests.support import made
 from voicebench import __version__
 from voicebench.load.budget import AudioBudget
+from voicebench.load.closed import session_name
 from voicebench.master.coordinator import Coordinator
 from voicebench.wire import codec
 from voicebench.wire.messages import Hello, Orders, RunPlan
@@ -431,7 +432,7 @@ class SimWorker:
         self._in_loop(min(began_s + length_s, began_s + 0.5), look)
 
     def _end(self, caller: SimCaller, number: int, took_s: float) -> None:
-        result = made.result(made.session(session_id=f"r-{number}", duration_s=took_s), number=number)
+        result = made.result(made.session(session_id=session_name("r", number), duration_s=took_s), number=number)
         self._tell(lambda member: member.result(result))
         caller.in_session = False
         pause_s = self._world.random.choice((0.0, 0.1))

@@ -24,6 +24,15 @@ def session_number(caller: int, placed: int, callers: int) -> int:
     return caller + placed * callers
 
 
+def session_name(run_id: str, number: int) -> str:
+    """What a session is called everywhere: in the agent's logs, in reports, on disk.
+
+    >>> session_name("monday", 7)
+    'monday-000007'
+    """
+    return f"{run_id}-{number:06d}"
+
+
 def first_start_s(caller: int, spawn_rate_per_s: float | None) -> float:
     """When a caller places its first session, seconds since the run's start; all at once without a rate.
 

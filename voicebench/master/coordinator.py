@@ -12,8 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
+
 from voicebench import __version__
 from voicebench.load.budget import AudioBudget
+from voicebench.load.closed import session_name
 from voicebench.load.shares import Shares
 from voicebench.wire.liveness import DEFAULT, Liveness
 from voicebench.wire.messages import (
@@ -73,6 +76,8 @@ class Peer:
     """How many sessions it may have started, where there is a budget."""
     final: Final | None = None
     left_s: float | None = None
+    expelled: bool = False
+    """It said what can't be: nothing of it is taken in any more."""
     gone: bool = False
     """It has heard that it may go, or is known to be dead."""
     why: str = ""
@@ -251,6 +256,9 @@ class Coordinator:
         if peer is None:
             self._send(sender, Refuse(reason="this master does not know this worker: it belonged to another run"))
             return
+        if peer.expelled:
+            self._send(sender, Refuse(reason=peer.why, exit_code=4))
+            return
         if isinstance(message, BulkHello | WantAsset):
             peer.bulk = sender
             if isinstance(message, WantAsset):
@@ -260,7 +268,7 @@ class Coordinator:
         if isinstance(message, Beat):
             self._beat(peer, sender, message, now_s)
         elif isinstance(message, Results):
-            self._results(peer, message)
+            self._results(peer, message, now_s)
         elif isinstance(message, Final):
             self._final(peer, message, now_s)
         elif isinstance(message, Unable):
@@ -321,6 +329,7 @@ class Coordinator:
 
     def _admit(self, sender: bytes, hello: Hello, now_s: float) -> Peer:
         names = {peer.name for peer in self.peers.values()}
+        hello = msgspec.structs.replace(hello, name=shown(hello.name), host=shown(hello.host))
         name, further = hello.name, 2
         while name in names:
             name, further = f"{hello.name[:190]}-{further}", further + 1
@@ -387,7 +396,10 @@ class Coordinator:
             return True
         return peer.final is not None and peer.stored >= peer.final.seq and not self._fetching(peer.epoch)
 
-    def _results(self, peer: Peer, message: Results) -> None:
+    def _results(self, peer: Peer, message: Results, now_s: float) -> None:
+        if not self._can_be(message.session):
+            self._expel(peer, now_s, "it handed in a session that is none of this run")
+            return
         if message.seq != peer.have + 1:
             return  # a repeat, or one that comes too early: the worker sends on from what is acknowledged
         peer.have = message.seq
@@ -396,10 +408,21 @@ class Coordinator:
             self._budget.spend(message.session.record.duration_s)
         self._fresh.append(Fresh(peer.epoch, peer.name, message.seq, message.session))
 
+    def _can_be(self, session: SessionResult) -> bool:
+        """Whether a result is of a session of this plan, under its own name."""
+        in_plan = self.plan.sessions is None or session.number < self.plan.sessions
+        named = session.record.session_id == session_name(self.plan.run_id, session.number)
+        return in_plan and named and session.index < len(self.plan.scenarios)
+
+    def _expel(self, peer: Peer, now_s: float, why: str) -> None:
+        if not peer.settled:
+            self._lose(peer, now_s, why)
+        peer.expelled, peer.why = True, why
+
     def _final(self, peer: Peer, final: Final, now_s: float) -> None:
         if final.seq > peer.have or peer.final is not None:
             return
-        peer.final = final
+        peer.final = final = _shown_final(final)
         self.shares.retire(peer.epoch)
         if final.error:
             self.aborted = self.aborted or f"worker {peer.name}: {final.error}"
@@ -414,6 +437,7 @@ class Coordinator:
     def _unable(self, peer: Peer, message: Unable, now_s: float) -> None:
         if peer.standing in ("done", "unable"):
             return
+        message = msgspec.structs.replace(message, reason=shown(message.reason))
         self._settle(peer, "unable", now_s)
         peer.why = message.reason
         self.shares.retire(peer.epoch)
@@ -521,6 +545,21 @@ class Coordinator:
 
     def _send(self, receiver: bytes, message: FromMaster) -> None:
         self.sends.queue.append((receiver, message))
+
+
+def shown(text: str) -> str:
+    """A worker's words as they can be shown on any terminal: it may be anybody who found the port."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text) or "?"
+
+
+def _shown_final(final: Final) -> Final:
+    return msgspec.structs.replace(
+        final,
+        notes=tuple(map(shown, final.notes)),
+        events=tuple((t_s, shown(event), shown(detail)) for t_s, event, detail in final.events),
+        trouble=shown(final.trouble) if final.trouble else "",
+        error=shown(final.error) if final.error else "",
+    )
 
 
 def _upgrade(version: str, *, worker_is_newer: bool) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 from voicebench.clock import monotonic_s, realtime_s
 from voicebench.errors import VoicebenchError, WrongProtocolError
+from voicebench.load.closed import session_name
 from voicebench.master.collector import Collector
 from voicebench.master.coordinator import Coordinator, Fresh, Peer
 from voicebench.master.ending import conclude
@@ -275,7 +276,7 @@ class Core:
         lost = []
         for peer in self.coordinator.peers.values():
             for number in sorted(self.coordinator.lost_sessions(peer.epoch)):
-                session_id, scenario = f"{self._head.id}-{number:06d}", self._placing.scenario_of(number)
+                session_id, scenario = session_name(self._head.id, number), self._placing.scenario_of(number)
                 if self.collector.take_lost(number, worker=peer.name, session_id=session_id, scenario=scenario):
                     lost.append((number, session_id, peer.epoch, scenario))
         if lost:

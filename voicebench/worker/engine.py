@@ -21,7 +21,7 @@ from gevent.lock import BoundedSemaphore
 
 from voicebench.clock import monotonic_s, realtime_s
 from voicebench.errors import AgentError, VoicebenchError
-from voicebench.load.closed import first_start_s, pause_s, scenario_index, session_number
+from voicebench.load.closed import first_start_s, pause_s, scenario_index, session_name, session_number
 from voicebench.recording import Recording
 from voicebench.records import Outcome, SessionRecord
 from voicebench.scoring import score
@@ -445,7 +445,7 @@ class Engine:
     def _info(self, number: int, route: Route) -> SessionInfo:
         scenario = route.script.scenario
         return SessionInfo(
-            session_id=f"{self._run_id}-{number:06d}",
+            session_id=session_name(self._run_id, number),
             number=number,
             sample_rate_hz=scenario.sample_rate,
             frame_samples=route.script.frame_samples,

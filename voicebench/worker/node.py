@@ -260,7 +260,7 @@ class Node:
         if not self._ending or self._final_told or self._plan is None or (engine is not None and not engine.idle):
             return
         self._final_told = True
-        notes = tuple(engine.notes) if engine is not None else ()
+        notes = (*([self.supply.note] if self.supply.note else []), *(engine.notes if engine is not None else ()))
         trouble = self.supply.trouble
         events = tuple((e["t_s"], e["event"], e["detail"]) for e in (engine.events if engine is not None else ()))
         events = tuple(each for each in events if each[1] != "drain")  # that the run time is over, the master knows

@@ -15,6 +15,7 @@ from gevent.hub import get_hub
 from gevent.lock import BoundedSemaphore
 
 from voicebench import bundle
+from voicebench.clock import monotonic_s
 from voicebench.distribution import TICKS_PER_MS
 from voicebench.errors import WireError
 from voicebench.records import SessionRecord
@@ -35,9 +36,10 @@ from voicebench.worker.adapters.base import describe
 from voicebench.worker.asset_cache import AssetCache, cache_folder
 from voicebench.worker.engine import Placed
 from voicebench.worker.fetching import Fetching
-from voicebench.worker.spool import Spool
+from voicebench.worker.spool import FULL, Spool
 
 LOOK_S = 0.02
+NOTHING_COMES_S = 30.0
 
 
 class Supply:
@@ -47,6 +49,8 @@ class Supply:
         self._plan: RunPlan | None = None
         self._fetching: Fetching | None = None
         self._wrong: WireError | None = None
+        self._cache = AssetCache(None)
+        self._progress_s = 0.0
         self._spool: Spool | None = None
         self._disk = BoundedSemaphore(1)
         self._answers: deque[WantFile] = deque()
@@ -57,22 +61,25 @@ class Supply:
 
     def begin(self, plan: RunPlan) -> None:
         """Fetch what this plan says."""
-        cache = AssetCache(cache_folder(os.environ))
+        self._cache = AssetCache(cache_folder(os.environ))
         self._plan = plan
-        self._fetching = Fetching(plan.scenarios, have=cache.get, keep=cache.put)
+        self._fetching = Fetching(plan.scenarios, have=self._cache.get, keep=self._cache.put)
 
     def wait(self) -> list[PreparedScenario]:
         """The scenarios, once they are all here.
 
         Raises:
-            WireError: What came is not what was promised.
+            WireError: What came is not what was promised, or nothing comes any more.
         """
         fetching, plan = self._fetching, self._plan
         assert fetching is not None
         assert plan is not None
+        self._progress_s = monotonic_s()
         while not fetching.done:
             if self._wrong is not None:
                 raise self._wrong
+            if monotonic_s() - self._progress_s > NOTHING_COMES_S:
+                raise WireError(f"the master has sent nothing of the scenarios for {NOTHING_COMES_S:g} s")
             gevent.sleep(LOOK_S)
         return [unpack(fetching.scenarios[name], fetching.audio) for name in plan.scenarios]
 
@@ -87,7 +94,7 @@ class Supply:
             if self._spool is None:
                 self._spool = Spool()
             if not self._spool.has_room(files):
-                self._not_kept("the recordings that wait to be fetched fill their space")
+                self._not_kept(FULL)
                 return None
             # Off the loop: a disk may take its time. One at a time: threads that want the interpreter stall the pacer.
             with self._disk:
@@ -102,6 +109,11 @@ class Supply:
     def _not_kept(self, why: str) -> None:
         self._n_not_kept += 1
         self._why_not_kept = why
+
+    @property
+    def note(self) -> str:
+        """Why audio will have to be fetched again next time; empty: it won't."""
+        return self._cache.trouble
 
     @property
     def trouble(self) -> str:
@@ -125,6 +137,7 @@ class Supply:
             if self._spool is not None:
                 self._spool.drop(message.session_id)
         elif self._fetching is not None and self._wrong is None:
+            self._progress_s = now_s
             try:
                 self._fetching.hear(message)
             except WireError as error:
