@@ -84,6 +84,7 @@ def test_words_of_a_worker_reach_no_terminal_as_control_codes():
     other.hear(PEER, Unable(epoch=1, reason="\x1b[31mred", exit_code=3), 0.1)
     assert other.failure == ("\N{REPLACEMENT CHARACTER}[31mred", 3)
     assert shown("") == "?"
+    assert shown("a.yaml: one\nb.yaml: two\n") == "a.yaml: one; b.yaml: two"
 
 
 def test_names_that_look_the_same_are_told_apart():

@@ -549,7 +549,8 @@ class Coordinator:
 
 def shown(text: str) -> str:
     """A worker's words as they can be shown on any terminal: it may be anybody who found the port."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text) or "?"
+    one_line = "; ".join(line.strip() for line in text.splitlines() if line.strip())
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in one_line) or "?"
 
 
 def _shown_final(final: Final) -> Final:

@@ -109,14 +109,25 @@ class Gate:
     """By caller that is held: how many of its started sessions the master knows of."""
     may_start: int | None = None
     """How many sessions may have been started in all."""
+    is_shut: bool = False
+    """For ever."""
 
     def is_open(self, caller: int, placed: int, started: int, now_s: float) -> bool:
         """Whether a caller that has started `placed` sessions, of `started` by this worker, may start one more."""
         return (
-            now_s < self.lease_until_s
+            not self.is_shut
+            and now_s < self.lease_until_s
             and self.confirmed.get(caller, -1) >= placed
             and (self.may_start is None or started < self.may_start)
         )
+
+    def shut(self) -> None:
+        """Nothing may be placed any more."""
+        self.is_shut = True
+
+    def extend(self, until_s: float) -> None:
+        """The master has answered."""
+        self.lease_until_s = max(self.lease_until_s, until_s)
 
 
 @dataclass(slots=True)
@@ -146,6 +157,8 @@ class Member:
         self._hello_due_s = self._beat_due_s = float("-inf")
         self._beat_sent_s = float("-inf")
         self._term = 0
+        self._ordered_at = 0, float("-inf")
+        """Term and time, by the master's clock, of the newest orders."""
         self._state: WorkerState = "joining"
         self._n = 0
         self._echoed_n = 0
@@ -183,6 +196,7 @@ class Member:
 
     def started(self, caller: int, placed: int) -> None:
         """A caller has started a session, its `placed`-th counting from 1."""
+        self._released.pop(caller, None)  # that was of an earlier time, when it was held before
         self._placed[caller] = self._untold[caller] = max(placed, self._placed.get(caller, 0))
         self._beat_soon()
 
@@ -248,9 +262,10 @@ class Member:
             self._welcomed(message, now_s)
         elif isinstance(message, Refuse):
             self._refused(message)
-        elif isinstance(message, Orders) and message.epoch == self.epoch and message.term >= self._term:
-            self._term = message.term
-            self._ordered(message, now_s)
+        elif isinstance(message, Orders) and message.epoch == self.epoch:
+            if (message.term, message.sent_s) >= self._ordered_at:  # else from a connection that is gone
+                self._ordered_at = self._term, _ = message.term, message.sent_s
+                self._ordered(message, now_s)
         elif isinstance(message, Share) and message.epoch == self.epoch and message.term >= self._term:
             self._given(message)
 
@@ -267,12 +282,16 @@ class Member:
         self.notices.append(Welcomed(message.epoch, message.worker, message.plan))
 
     def _refused(self, message: Refuse) -> None:
+        self.gate.shut()
         self.over = True
         self.notices.append(Refused(message.reason, message.exit_code))
 
     def _ordered(self, orders: Orders, now_s: float) -> None:
         self.heard_s = now_s
         self.gate.may_start = orders.may_start
+        if orders.leave:
+            # At once, not when the loop has heard: what this worker held may be another's already.
+            self.gate.shut()
         self._acknowledged(orders, now_s)
         if orders.echo_n > self._echoed_n:
             self._echoed(orders, now_s)
@@ -314,7 +333,7 @@ class Member:
             beat = self._beats.popleft()
             if beat.n == orders.echo_n:
                 self.offset.add(sent_s=beat.sent_s, received_s=orders.received_s, answered_s=orders.sent_s, got_s=now_s)
-                self.gate.lease_until_s = max(self.gate.lease_until_s, beat.sent_s + self._liveness.lease_s)
+                self.gate.extend(beat.sent_s + self._liveness.lease_s)
                 for caller, placed in beat.placed:
                     self._known(caller, placed)
                 for caller, _ in beat.released:
@@ -339,9 +358,11 @@ class Member:
         for caller, placed in held.items():
             # The master may not have heard yet how far it was when it was let go.
             released, _ = self._released.pop(caller, (0, 0))
-            self._placed[caller] = max(placed, released, self._placed.get(caller, 0))
+            self._placed[caller] = reached = max(placed, released, self._placed.get(caller, 0))
             self.gate.confirmed.setdefault(caller, placed)
             self._known(caller, placed)
+            if reached > self.gate.confirmed[caller]:
+                self._untold[caller] = reached
         self.notices.append(Given({caller: self._placed[caller] for caller, _ in share.callers}))
         self._beat_soon()
 
