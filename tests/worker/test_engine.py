@@ -285,3 +285,110 @@ def test_each_session_knows_its_number_scenario_and_start():
     assert {each.record.session_id for each in placed} == {f"r-{number:06d}" for number in range(4)}
     assert all(each.recording.extra["number"] == each.number for each in placed)
     assert all(each.recording.extra["started_at"].endswith("+00:00") for each in placed)
+
+
+# ---------------------------------------------------------------- callers that come and go
+
+
+class Gate:
+    def __init__(self) -> None:
+        self.open = True
+
+    def is_open(self, caller: int, placed: int, started: int, now_s: float) -> bool:
+        return self.open
+
+
+class Sharing:
+    """An engine whose callers are given and taken away."""
+
+    def __init__(self, route: FakeRoute, *, callers: int = 4, sessions: int | None = 40) -> None:
+        self.placed: list[Placed] = []
+        self.started: list[tuple[int, int]] = []
+        self.released: list[tuple[int, int]] = []
+        self.gate = Gate()
+        self.engine = Engine(
+            [route], [1.0], EngineLoad(callers=callers, sessions=sessions), run_id="r", take=self.placed.append,
+            gate=self.gate, on_start=lambda *each: self.started.append(each),
+            on_release=lambda *each: self.released.append(each),
+        )  # fmt: skip
+        self.engine.begin(monotonic_s())
+
+    @property
+    def numbers(self) -> list[int]:
+        return sorted(each.number for each in self.placed)
+
+    def end(self) -> None:
+        self.engine.finish()
+        self.engine.join()
+
+
+def wait_until(condition: Callable[[], Any]) -> None:
+    with gevent.Timeout(20):
+        while not condition():
+            gevent.sleep(0.002)
+
+
+def test_a_caller_goes_on_where_it_was_left_elsewhere():
+    held = Sharing(FakeRoute(), callers=4, sessions=16)
+    held.engine.hold({1: 2})
+    held.engine.join()
+    assert held.numbers == [9, 13]
+    assert held.started == [(1, 3), (1, 4)]
+    assert held.released == []
+
+
+def test_a_caller_that_is_taken_away_ends_its_session_and_is_then_released_with_its_count():
+    held = Sharing(FakeRoute(talk_s=0.3))
+    held.engine.hold({0: 0, 1: 0})
+    wait_until(lambda: len(held.started) == 2)
+    held.engine.hold({0: 0})
+    gevent.sleep(0.05)
+    assert held.released == []
+    wait_until(lambda: held.released)
+    assert held.released == [(1, 1)]
+    assert 1 in held.numbers
+    held.end()
+
+
+def test_a_caller_that_is_given_back_before_it_let_go_goes_on():
+    held = Sharing(FakeRoute(talk_s=0.1))
+    held.engine.hold({1: 0})
+    wait_until(lambda: held.started)
+    held.engine.hold({})
+    held.engine.hold({1: 1})
+    wait_until(lambda: len(held.started) >= 3)
+    held.end()
+    assert held.released == []
+    assert held.started[:3] == [(1, 1), (1, 2), (1, 3)]
+
+
+def test_a_caller_that_waits_or_is_through_is_released_at_once():
+    held = Sharing(FakeRoute(), callers=4, sessions=5)
+    held.gate.open = False
+    held.engine.hold({0: 0, 2: 1})  # the second has nothing left
+    wait_until(lambda: 2 not in held.engine._callers)
+    held.engine.hold({})
+    wait_until(lambda: len(held.released) == 2)
+    assert sorted(held.released) == [(0, 0), (2, 1)]
+    assert held.placed == []
+
+
+def test_nobody_starts_while_the_gate_is_shut_and_looking_again_tells_that_it_is_open():
+    held = Sharing(FakeRoute(), sessions=8)
+    held.gate.open = False
+    held.engine.hold(dict.fromkeys(range(4), 0))
+    gevent.sleep(0.05)
+    assert held.started == []
+    held.gate.open = True
+    held.engine.look_again()
+    held.engine.join()
+    assert held.numbers == list(range(8))
+
+
+def test_finishing_lets_sessions_end_and_cuts_none():
+    held = Sharing(FakeRoute(talk_s=0.1), sessions=None)
+    held.engine.hold({0: 0, 1: 0})
+    wait_until(lambda: len(held.started) == 2)
+    held.end()
+    assert held.numbers == [0, 1]
+    assert held.engine.counts["cut"] == 0

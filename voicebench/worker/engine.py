@@ -147,6 +147,8 @@ class Engine:
         self._on_start = on_start
         self._on_release = on_release
         self._callers: dict[int, _Caller] = {}
+        self._through: set[int] = set()
+        """Callers that are held and have stopped calling: nothing is left for them, or no more sessions start."""
         self._placed: dict[int, int] = {}
         """By caller: how many of its sessions were started, as far as it is known here."""
         self._stopping = Event()
@@ -210,10 +212,14 @@ class Engine:
         for number, caller in self._callers.items():
             caller.held = number in share
             caller.nudge()
+        for number in self._through - share.keys():
+            self._through.discard(number)
+            self._on_release(number, self._placed.get(number, 0))
         for number, placed in share.items():
             if number not in self._callers:
                 # A share may be older than what was started here since it was written.
-                placed = max(placed, self._placed.get(number, 0))
+                placed = self._placed[number] = max(placed, self._placed.get(number, 0))
+                self._through.discard(number)
                 self._callers[number] = caller = _Caller(number, placed)
                 self._idle.clear()
                 gevent.spawn(self._call_again_and_again, caller)
@@ -327,7 +333,9 @@ class Engine:
             self.fail(error)
         finally:
             del self._callers[caller.number]
-            if not caller.held:
+            if caller.held:
+                self._through.add(caller.number)
+            else:
                 self._on_release(caller.number, caller.placed)
             if not self._callers:
                 self._idle.set()
