@@ -1,14 +1,16 @@
 """`voicebench run` as people run it: a process of its own, real sockets, real time where a socket is."""
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.support.processes import mock_server, start, voicebench, wait_until_started
+from tests.support.processes import children_of, mock_server, start, voicebench, wait_for, wait_until_started
 from tests.support.truth import errors_ms, read_truth
 from voicebench.cli import main
 
@@ -330,3 +332,46 @@ def test_flags_stand_before_the_plan_and_the_plan_before_the_environment(folder)
         done = voicebench("run", *arguments, "--json", "-", "--no-write", cwd=folder, env=environment)
         placed[name] = json.loads(done.stdout)["accounting"]["started"]
     assert placed == {"file": 3, "flag": 4, "env": 2}
+
+
+def test_a_worker_process_that_is_killed_is_found_at_once_and_its_sessions_are_lost(folder):
+    with mock_server() as url:
+        run = start(
+            "run", "talk.yaml", "--url", url, "-u", "4", "-t", "5m", "--workers", "2", "--out", "out", cwd=folder
+        )
+        wait_until_started(folder / "out", 4)
+        workers = children_of(run.pid, "worker")
+        assert len(workers) == 2
+        os.kill(workers[0], signal.SIGKILL)
+        wait_for(lambda: "lost" in events_so_far(folder), "the worker is given up", timeout_s=4)  # 5 s over a network
+        run.send_signal(signal.SIGINT)
+        _, stderr = run.communicate(timeout=60)
+    report = report_of(folder)
+    assert run.returncode == 4, stderr
+    assert account(report)["lost"] >= 1
+    assert any("was lost (ended by SIGKILL)" in reason for reason in report["run"]["reasons"])
+
+
+def events_so_far(folder: Path) -> list[str]:
+    with contextlib.closing(sqlite3.connect(f"{(folder / 'out' / 'run.db').as_uri()}?mode=ro", uri=True)) as db:
+        return [event for (event,) in db.execute("SELECT event FROM events")]
+
+
+def test_no_worker_process_survives_its_run_however_it_dies(folder):
+    with mock_server() as url:
+        run = start(
+            "run", "talk.yaml", "--url", url, "-t", "5m", "--workers", "2", "-u", "2", "--out", "out", cwd=folder
+        )
+        wait_until_started(folder / "out", 2)
+        workers = children_of(run.pid, "worker")
+        run.kill()
+        run.communicate()
+        wait_for(lambda: not any(is_alive(pid) for pid in workers), "the workers are gone", timeout_s=10)
+    assert len(workers) == 2
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
