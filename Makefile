@@ -45,6 +45,7 @@ bench: install
 	PYTHONPATH=. $(BIN)/python tests/bench/bench_startup.py
 	PYTHONPATH=. $(BIN)/python tests/bench/bench_scoring.py
 	PYTHONPATH=. $(BIN)/python tests/bench/bench_virtual.py
+	PYTHONPATH=. $(BIN)/python tests/bench/bench_master.py
 	PYTHONPATH=. $(BIN)/python tests/bench/bench_truth.py
 
 clean:

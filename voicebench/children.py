@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from voicebench.clock import monotonic_s
 from voicebench.errors import TesterError
 
 _PR_SET_PDEATHSIG = 1
+PREFIX, SOCKET = "voicebench-", "master"
 GRACE_S = 5.0
 """What a child that was told to go may take before it is killed."""
 TOLD_BYTES = 2000
@@ -50,12 +52,14 @@ class Children:
 
     def __init__(self) -> None:
         self._children: list[Child] = []
-        self.folder = Path(tempfile.mkdtemp(prefix="voicebench-", dir=_short_temporary_folder()))
+        parent = _short_temporary_folder()
+        _sweep(Path(parent))
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
 
     @property
     def endpoint(self) -> str:
         """Where the master has to listen: a socket in a folder that is this user's alone."""
-        return f"ipc://{self.folder}/master"
+        return f"ipc://{self.folder}/{SOCKET}"
 
     def start(self, n_workers: int) -> None:
         """Start so many.
@@ -110,7 +114,7 @@ class Children:
                 child.process.wait()
             child.said.close()
         with contextlib.suppress(OSError):
-            (self.folder / "master").unlink(missing_ok=True)
+            (self.folder / SOCKET).unlink(missing_ok=True)
             self.folder.rmdir()
 
 
@@ -121,10 +125,21 @@ def _how(child: Child) -> str:
     return f"{how}: {words.splitlines()[-1]}" if words else how
 
 
-def _short_temporary_folder() -> str | None:
+def _short_temporary_folder() -> str:
     """The name of a socket holds 107 bytes, and some temporary folders are longer than that."""
     folder = tempfile.gettempdir()
-    return "/tmp" if len(os.fsencode(folder)) > 60 and os.access("/tmp", os.W_OK) else None
+    return "/tmp" if len(os.fsencode(folder)) > 60 and os.access("/tmp", os.W_OK) else folder
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what runs that were killed have left: a socket where nobody listens."""
+    for folder in parent.glob(f"{PREFIX}????????"):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as knocking:
+            try:
+                knocking.connect(str(folder / SOCKET))
+            except ConnectionRefusedError:
+                (folder / SOCKET).unlink()
+                folder.rmdir()
 
 
 def bind_to_parent(parent: int) -> None:
