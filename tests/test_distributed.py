@@ -358,7 +358,7 @@ def test_expected_workers_that_do_not_come_end_the_wait(folder):
     master = run.master("-n", "2", "-w", "2", "--join-timeout", "500ms")
     exit_code, stderr = ended(master)
     assert exit_code == 4
-    assert "0 of 2 expected workers were ready within" in stderr
+    assert "of 2 workers 0 came and could begin within" in stderr
 
 
 @pytest.mark.parametrize(

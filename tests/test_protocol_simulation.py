@@ -27,6 +27,8 @@ def check_accounts(simulation: Simulation) -> None:
     maybe = Counter(shares.maybe_started.keys())
     assert [number for number, times in started.items() if times > 1] == [], "started twice"
     assert [number for number, times in (stored + open_numbers + maybe).items() if times > 1] == [], "counted twice"
+    bounds = Counter((worker, number % simulation.plan.callers) for number, worker in shares.maybe_started.items())
+    assert all(times == 1 for times in bounds.values()), "more than one number a caller may have been started"
     assert set(started) <= set(stored + open_numbers + maybe), "started and forgotten"
     assert set(stored + open_numbers) <= set(started), "counted and never started"
     settled = simulation.coordinator.peers

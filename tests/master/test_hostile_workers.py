@@ -68,8 +68,8 @@ def test_a_result_that_is_none_of_the_run_is_not_taken_in_and_its_worker_expelle
 
 def test_a_result_of_the_run_is_taken_in():
     made = running()
-    made.hear(PEER, handed_in(3), 1.0)
-    assert [fresh.session.number for fresh in made.take_fresh()] == [3]
+    made.hear(PEER, handed_in(1), 1.0)
+    assert [fresh.session.number for fresh in made.take_fresh()] == [1]
 
 
 def test_words_of_a_worker_reach_no_terminal_as_control_codes():

@@ -57,6 +57,7 @@ class World:
         self.random = random.Random(seed)
         self.now_s = 0.0
         self.log = Log()
+        self.workers: list[SimWorker] = []
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._n = 0
 
@@ -78,11 +79,18 @@ class World:
 
 
 class Wire:
-    """A worker's connection: order is kept, what is under way when it breaks is lost, the next has another routing id."""
+    """A worker's connection: order is kept, and the next one has another routing id.
+
+    What is under way when it breaks is lost, or comes later, among what comes by the next. Now and then something comes
+    twice.
+    """
 
     def __init__(self, world: World, trouble: Trouble, up: Callable[[bytes, bytes], None]) -> None:
         self._world = world
         self._slowest_s = trouble.slowest_s
+        self._repeats_frac = 0.02 if trouble.breaks else 0.0
+        self._late: set[bytes] = set()
+        """Connections that broke, of which what was under way comes late."""
         self._up = up
         self.down: Callable[[bytes], None] = lambda data: None
         self._n = 0
@@ -101,6 +109,8 @@ class Wire:
     def break_off(self) -> None:
         self._open = False
         self.routes.pop(self.id, None)
+        if self._world.random.random() < 0.3:
+            self._late.add(self.id)
 
     def send_up(self, data: bytes) -> None:
         self._send("up", lambda sender: self._up(sender, data))
@@ -111,11 +121,20 @@ class Wire:
     def _send(self, way: str, arrive: Callable[[bytes], None]) -> None:
         if not self._open:
             return
-        mine = self.id
+        mine, dice = self.id, self._world.random
+
+        def get_through() -> None:
+            if self._open and self.id == mine:
+                arrive(mine)
+            elif mine in self._late:
+                self._world.after(dice.uniform(0.0, 4.0), lambda: arrive(mine))
+
         slow_s = self._world.random.choice((0.0005, 0.01, self._slowest_s))
         at_s = max(self._free_s[way], self._world.now_s + self._world.random.uniform(0.0, slow_s))
         self._free_s[way] = at_s
-        self._world.at(at_s, lambda: arrive(mine) if self._open and self.id == mine else None)
+        self._world.at(at_s, get_through)
+        if dice.random() < self._repeats_frac:
+            self._world.at(at_s + dice.uniform(0.0, 4.0), get_through)
 
 
 class SimMaster:
@@ -174,10 +193,23 @@ class SimMaster:
         while self._told:
             self._told.popleft()(coordinator, now_s)
         coordinator.tick(now_s)
+        self._check_the_books()
         if not self._storing:
             self._store()
         if coordinator.over:
             self.over_s = now_s
+
+    def _check_the_books(self) -> None:
+        """What holds at all times: whatever was started is going on (or lost), or was taken in."""
+        coordinator, shares = self.coordinator, self.coordinator.shares
+        n_taken_in = sum(peer.have for peer in coordinator.peers.values())
+        if shares.started.total() != n_taken_in + shares.live:
+            raise AssertionError(f"{shares.started.total()} started, {n_taken_in} taken in, {shares.live} going on")
+        came_back = any(peer.standing == "lost" and peer.final is not None for peer in coordinator.peers.values())
+        if coordinator.plan.sessions is not None and shares.exhausted and not came_back:
+            n_accounted = shares.started.total() + len(shares.maybe_started)
+            if n_accounted != coordinator.plan.sessions:
+                raise AssertionError(f"{n_accounted} of {coordinator.plan.sessions} sessions are accounted for")
 
     def _store(self) -> None:
         fresh = self.coordinator.take_fresh()
@@ -232,6 +264,7 @@ class SimWorker:
         self._session_s = session_s
         self._offset_s = world.random.choice((0.0, world.random.uniform(-1e6, 1e6)))
         self._loop_lag_s = world.random.choice((0.0, 0.02, 0.3))
+        world.workers.append(self)
         hello = Hello(
             version=__version__,
             incarnation=f"{world.random.getrandbits(128):032x}",
@@ -263,6 +296,12 @@ class SimWorker:
     @property
     def clock_s(self) -> float:
         return self._world.now_s + self._offset_s
+
+    def may_place(self, caller: int) -> bool:
+        """Whether a session of this caller, if it had one to place, might start here now."""
+        gate = self.member.gate
+        speaks = not (self.dead or self.exited or gate.is_shut)
+        return speaks and self.clock_s < gate.lease_until_s and caller in gate.confirmed
 
     # --- the link ----------------------------------------------------------------------------------------------------
 
@@ -377,6 +416,9 @@ class SimWorker:
         elif isinstance(notice, notices.AskedToLeave):
             self.leave()
         else:
+            mine = {number for number, name, _ in self._world.log.started if name == self.name}
+            if not mine <= {number for number, _ in self._world.log.stored}:
+                raise AssertionError(f"{self.name} was told that it may go before everything was stored")
             self.exited = True
 
     def _cut_all(self) -> None:
@@ -415,13 +457,18 @@ class SimWorker:
             self._place(caller, number)
 
     def _place(self, caller: SimCaller, number: int) -> None:
+        rivals = [each.name for each in self._world.workers if each is not self and each.may_place(caller.number)]
+        if rivals:
+            raise AssertionError(f"{self.name} and {rivals} hold caller {caller.number}")
         caller.placed += 1
         self._placed[caller.number] = placed = caller.placed
-        self._tell(lambda member: member.started(caller.number, placed))
+        # The link's thread may do its work between the look at the gate and the word that a session starts.
+        told_s = self._world.random.choice((0.0, 0.0, 0.005))
+        self._world.after(told_s, lambda: self._tell(lambda member: member.started(caller.number, placed)))
         self.started += 1
         self._world.log.started.append((number, self.name, self._world.now_s))
         caller.in_session = True
-        began_s, length_s = self._world.now_s, self._session_s()
+        began_s, length_s = self._world.now_s, max(told_s, self._session_s())
 
         def look() -> None:
             if self._cut or self._world.now_s >= began_s + length_s:
@@ -495,8 +542,8 @@ class Simulation:
         longest_s = dice.choice((0.01, 1.0, 3.0))
         self._session_s = (lambda: budget[1]) if budget is not None else (lambda: dice.uniform(0.0, longest_s))
         self._trouble = trouble
-        self.workers: list[SimWorker] = []
-        n_workers = dice.randint(1, 4)
+        self.workers = world.workers
+        n_workers = dice.choice((1, 2, 3, 4, 8))
         self._n_first = dice.randint(1, n_workers)
         for nth in range(n_workers):
             world.at(0.0 if nth < self._n_first else dice.uniform(0.0, 10.0), lambda nth=nth: self._join(nth))
@@ -523,13 +570,16 @@ class Simulation:
 
     def _join(self, nth: int) -> None:
         worker = SimWorker(self.world, f"w{nth}", self.master, self._trouble, self._session_s)
-        self.workers.append(worker)
         dice, trouble = self.world.random, self._trouble
         for allowed, chance, what in (
-            (trouble.breaks, 0.7, lambda: worker.break_line(dice.choice((0.05, 1.0, 8.0)))),
+            (trouble.breaks, 0.7, lambda: worker.break_line(dice.choice((0.05, 1.0, 5.0, 8.0)))),
             (trouble.breaks, 0.3, lambda: worker.break_line(0.1)),
             (trouble.kills, 0.2, lambda: self._kill(worker)),
-            (trouble.freezes, 0.3, lambda: worker.freeze(dice.choice((1.0, 4.0, dice.uniform(1.0, 30.0))))),
+            (
+                trouble.freezes,
+                0.3,
+                lambda: worker.freeze(dice.choice((1.0, 4.0, dice.uniform(4.5, 6.5), dice.uniform(1.0, 30.0)))),
+            ),
             (trouble.leaves, 0.25, worker.leave),
         ):
             if allowed and dice.random() < chance:

@@ -196,7 +196,7 @@ class Held:
                 self._core.tell(lambda coordinator, now_s: coordinator.start(now_s))
                 return
             if enter is None and monotonic_s() > until_s:
-                came = f"{ready} of {count(awaited.n_workers, 'expected worker')} were ready"
+                came = f"of {count(awaited.n_workers, 'worker')} {ready} came and could begin"
                 self._give_up(f"{came} within {duration(awaited.timeout_s)}", TesterError.exit_code)
             self._look()
             gevent.sleep(LOOK_S)

@@ -39,6 +39,8 @@ class Shares:
         """Of the callers that a worker holds those that are not through."""
         self._version: dict[Worker, int] = {}
         self._echoed: dict[Worker, int] = {}
+        self._heeded: dict[Worker, int] = {}
+        """What was echoed by the beat before: its loop has heard of that too."""
         self._asked_back: set[Worker] = set()
         """Those that have yet to hear that they were given what shall be taken from them again."""
         self._open: dict[Worker, set[int]] = {}
@@ -56,8 +58,8 @@ class Shares:
             self._takers.append(worker)
             for state in (self._given, self._startable, self._open):
                 state.setdefault(worker, set())
-            self._version.setdefault(worker, 0)
-            self._echoed.setdefault(worker, 0)
+            for versions in (self._version, self._echoed, self._heeded):
+                versions.setdefault(worker, 0)
             self._settle()
 
     def begin(self) -> None:
@@ -69,18 +71,17 @@ class Shares:
         """A worker starts nothing more; what it holds goes to the others as it lets go."""
         if worker in self._takers:
             self._takers.remove(worker)
-            self._settle()
+        self._settle()
 
     def lose(self, worker: Worker) -> None:
         """A worker is gone, and can't start anything any more: its lease is over."""
         for caller in [caller for caller, holder in self._holder.items() if holder == worker]:
             if self._may_have_started(worker, caller):
                 self.maybe_started[self._number(caller)] = worker
-                self._grow(caller, self._placed[caller] + 1)
+                self._grow(caller)
             self._free(caller)
         self._given.get(worker, set()).clear()
         self.leave(worker)
-        self._settle()
 
     def heard(
         self,
@@ -92,26 +93,35 @@ class Shares:
         """A beat: the share the worker goes by, how far its callers are, and which it has let go."""
         if worker not in self._version:
             return
+        self._heeded[worker] = self._echoed[worker]
         self._echoed[worker] = max(self._echoed[worker], version)
         for caller, count in placed:
             self._started_upto(worker, caller, count)
-        let_go = worker in self._asked_back and self._echoed[worker] == self._version[worker]
+        let_go = []
         for caller, count in released:
             self._started_upto(worker, caller, count)
             if self._leaving(worker, caller) and version >= self._since[caller]:
                 self._free(caller)
-                let_go = True
+                let_go.append(caller)
+        if worker in self._asked_back and self._echoed[worker] > self._heeded[worker]:
+            self._take_from(worker)
         if let_go:
-            self._settle()
+            self._give(let_go)
 
-    def result(self, worker: Worker, number: int) -> None:
-        """A session's result came: it has started and is over."""
+    def result(self, worker: Worker, number: int) -> bool:
+        """A session's result came: it has started and is over. False: this worker can't have started it, or its result
+        has come before."""
         caller, nth = number % self._callers, number // self._callers
-        self._started_upto(worker, caller, nth + 1)
+        if number == self._number(caller):
+            self._started_upto(worker, caller, nth + 1)
         if self.maybe_started.get(number) == worker:
             del self.maybe_started[number]
             self.started[worker] += 1
-        self._open.get(worker, set()).discard(number)
+            return True
+        going_on = self._open.get(worker, set())
+        known = number in going_on
+        going_on.discard(number)
+        return known
 
     def retire(self, worker: Worker) -> None:
         """A worker has handed in everything and holds nothing: what it may have started beyond that, it did not."""
@@ -121,7 +131,6 @@ class Shares:
             self._free(caller)
         self._given.get(worker, set()).clear()
         self.leave(worker)
-        self._settle()
 
     # --- what it wants -----------------------------------------------------------------------------------------------
 
@@ -168,19 +177,21 @@ class Shares:
         return self._holder.get(caller) == worker and caller not in self._given[worker]
 
     def _may_have_started(self, worker: Worker, caller: int) -> bool:
-        told_to_stop = self._leaving(worker, caller) and self._echoed[worker] >= self._since[caller]
+        # Not by the first beat that says so: its loop may just have been about to start one.
+        told_to_stop = self._leaving(worker, caller) and self._heeded[worker] >= self._since[caller]
         return self._left(caller) and not told_to_stop
 
     def _started_upto(self, worker: Worker, caller: int, count: int) -> None:
         if self._holder.get(caller) != worker:
             return  # of a time when it held it: nothing new can be in it
-        while self._placed[caller] < count and self._left(caller):
+        # One at most: it starts none before all earlier ones are known here.
+        if self._placed[caller] < count and self._left(caller):
             self._open[worker].add(self._number(caller))
             self.started[worker] += 1
-            self._grow(caller, self._placed[caller] + 1)
+            self._grow(caller)
 
-    def _grow(self, caller: int, placed: int) -> None:
-        self._placed[caller] = placed
+    def _grow(self, caller: int) -> None:
+        self._placed[caller] += 1
         if not self._left(caller):
             self._unfinished.discard(caller)
             if caller in self._holder:
@@ -191,33 +202,44 @@ class Shares:
         self._since.pop(caller, None)
 
     def _settle(self) -> None:
-        """Decide who should hold what, and give or take accordingly."""
+        """The workers are others: decide anew who should hold what, and take and give accordingly."""
         if not self._begun:
             return
         self._aim()
-        changed: set[Worker] = set()
-        for worker, given in self._given.items():
-            unwanted = {caller for caller in given & self._unfinished if self._target.get(caller) != worker}
-            # Who never heard that he was given a caller would never say that he has let it go.
-            taken = {caller for caller in unwanted if self._since[caller] <= self._echoed[worker]}
-            if taken == unwanted:
-                self._asked_back.discard(worker)
-            else:
-                self._asked_back.add(worker)
-            if taken:
-                given -= taken
-                changed.add(worker)
-                self._since.update(dict.fromkeys(taken, self._version[worker] + 1))
-        for caller in sorted(self._unfinished):
-            aim = self._target.get(caller)
-            if aim is not None and self._holder.get(caller, aim) == aim and caller not in self._given[aim]:
-                self._holder[caller] = aim
-                self._startable[aim].add(caller)
-                self._given[aim].add(caller)
-                self._since[caller] = self._version[aim] + 1
-                changed.add(aim)
-        for worker in changed:
+        for worker in self._given:
+            self._take_from(worker)
+        self._give(self._unfinished)
+
+    def _take_from(self, worker: Worker) -> None:
+        """What others should have."""
+        given = self._given[worker]
+        unwanted = {caller for caller in given & self._unfinished if self._target.get(caller) != worker}
+        # Who never heard that he was given a caller would never say that he has let it go.
+        taken = {caller for caller in unwanted if self._since[caller] <= self._echoed[worker]}
+        if taken == unwanted:
+            self._asked_back.discard(worker)
+        else:
+            self._asked_back.add(worker)
+        if taken:
+            given -= taken
             self._version[worker] += 1
+            self._since.update(dict.fromkeys(taken, self._version[worker]))
+
+    def _give(self, callers: Iterable[int]) -> None:
+        """Those that nobody else holds go where they should be."""
+        gifts: dict[Worker, list[int]] = {}
+        for caller in callers:
+            aim = self._target.get(caller)
+            if aim is None or caller not in self._unfinished or caller in self._given[aim]:
+                continue
+            if self._holder.get(caller, aim) == aim:
+                gifts.setdefault(aim, []).append(caller)
+        for worker, given in gifts.items():
+            self._version[worker] += 1
+            self._holder.update(dict.fromkeys(given, worker))
+            self._since.update(dict.fromkeys(given, self._version[worker]))
+            self._startable[worker].update(given)
+            self._given[worker].update(given)
 
     def _aim(self) -> None:
         by_worker: dict[Worker, list[int]] = {worker: [] for worker in self._takers}

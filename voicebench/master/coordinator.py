@@ -386,8 +386,8 @@ class Coordinator:
             sent_s=now_s,
         )
         self._send(peer.control, orders)
-        held = beat.share_version if beat is not None else -1
-        if version != held:
+        heard = beat or peer.beat
+        if heard is None or heard.share_version != version:
             callers = self.shares.share(peer.epoch)
             self._send(peer.control, Share(epoch=peer.epoch, term=self._term, share_version=version, callers=callers))
 
@@ -402,8 +402,10 @@ class Coordinator:
             return
         if message.seq != peer.have + 1:
             return  # a repeat, or one that comes too early: the worker sends on from what is acknowledged
+        if not self.shares.result(peer.epoch, message.session.number):
+            self._expel(peer, now_s, "it handed in a session that it was not given, or one for the second time")
+            return
         peer.have = message.seq
-        self.shares.result(peer.epoch, message.session.number)
         if self._budget is not None:
             self._budget.spend(message.session.record.duration_s)
         self._fresh.append(Fresh(peer.epoch, peer.name, message.seq, message.session))

@@ -54,7 +54,8 @@ class MasterLink:
         except zmq.ZMQError as error:
             self._socket.close()
             self._context.term()
-            raise UsageError(f"can't listen at {address}: {error.strerror or error}") from None
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise UsageError(f"can't listen at {address.removeprefix('tcp://')}: {why}") from None
         self.address = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
         self.n_garbage = 0
         self._garbage: Counter[bytes] = Counter()

@@ -57,6 +57,8 @@ def is_private(endpoint: str) -> bool:
 
 def _parts(text: str) -> tuple[str, str]:
     where = text.removeprefix("tcp://")
+    if "/" in where:
+        raise ValueError(f"{text!r} is no address: write HOST or HOST:PORT, for instance 10.0.0.7:{DEFAULT_PORT}")
     host, colon, port = where.rpartition(":")
     if not colon or where.endswith("]") or (where.count(":") > 1 and not where.startswith("[")):
         host, port = where, str(DEFAULT_PORT)

@@ -10,7 +10,7 @@ import msgspec
 
 from voicebench.errors import WireError, WrongProtocolError
 from voicebench.records import SessionRecord, TurnRecord
-from voicebench.wire.messages import PROTOCOL, FilePiece, Final, FromMaster, FromWorker, Message, Results
+from voicebench.wire.messages import PROTOCOL, FilePiece, Final, FromMaster, FromWorker, Message, Results, Welcome
 
 MAX_BYTES = 2 << 20
 """Of a message: the largest is a session's record with thousands of turns."""
@@ -68,6 +68,8 @@ def decode_from_worker(data: bytes) -> FromWorker:
 def decode_from_master(data: bytes) -> FromMaster:
     """What the master sent. Raises as `decode_from_worker`."""
     message: FromMaster = _decode(data, _from_master)
+    if isinstance(message, Welcome):
+        _check_welcome(message)
     return message
 
 
@@ -88,6 +90,14 @@ def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
 
 def _finite(message: msgspec.Struct) -> bool:
     return all(math.isfinite(value) for value in msgspec.structs.astuple(message) if isinstance(value, float))
+
+
+def _check_welcome(welcome: Welcome) -> None:
+    plan = welcome.plan
+    if not 0 < welcome.beat_s < welcome.lease_s < welcome.lost_s:
+        raise WireError("a welcome whose beat, lease and lost don't ascend")
+    if not _finite(plan) or not all(map(math.isfinite, (*plan.weights, *plan.pause_s))):
+        raise WireError("a plan with a number that is none")
 
 
 _RECORD_NUMBERS = tuple(field.name for field in fields(SessionRecord) if field.type == "float")

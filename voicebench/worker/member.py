@@ -7,16 +7,20 @@ It places no session by itself. It says which may be placed: `Gate` is what the 
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import islice
+from math import isfinite
 
-import msgspec
+from msgspec.structs import replace
 
 from voicebench.errors import WireError
 from voicebench.records import Outcome, SessionRecord
 from voicebench.wire import codec
 from voicebench.wire.liveness import DEFAULT, ClockOffset, Liveness
 from voicebench.wire.messages import (
+    MAX_FILE_BYTES,
     Beat,
     Final,
     FromMaster,
@@ -103,7 +107,7 @@ Notice = Welcomed | Refused | Started | Given | PhaseBegan | AskedToLeave | Over
 class Gate:
     """What may be placed. Written by the thread that speaks with the master, read by the loop: plain values only."""
 
-    lease_until_s: float = 0.0
+    lease_until_s: float = float("-inf")
     """On our monotonic clock. After that nothing may be placed until the master has answered again."""
     confirmed: dict[int, int] = field(default_factory=dict)
     """By caller that is held: how many of its started sessions the master knows of."""
@@ -124,10 +128,6 @@ class Gate:
     def shut(self) -> None:
         """Nothing may be placed any more."""
         self.is_shut = True
-
-    def extend(self, until_s: float) -> None:
-        """The master has answered."""
-        self.lease_until_s = max(self.lease_until_s, until_s)
 
 
 @dataclass(slots=True)
@@ -156,8 +156,7 @@ class Member:
         self._liveness = liveness
         self._hello_due_s = self._beat_due_s = float("-inf")
         self._beat_sent_s = float("-inf")
-        self._term = 0
-        self._ordered_at = 0, float("-inf")
+        self._newest = 0, float("-inf")
         """Term and time, by the master's clock, of the newest orders."""
         self._state: WorkerState = "joining"
         self._n = 0
@@ -222,6 +221,7 @@ class Member:
 
     def leave(self) -> None:
         """Start nothing more, and go when all is over."""
+        self.gate.shut()
         if self._state != "done":
             self._state = "leaving"
         self._beat_soon()
@@ -242,8 +242,9 @@ class Member:
             error: What broke the load generator.
         """
         assert self.epoch is not None
+        self.gate.shut()
         self._state = "done"
-        self._final = Final(
+        final = Final(
             epoch=self.epoch,
             seq=self._seq,
             cpu_s=cpu_s,
@@ -252,6 +253,12 @@ class Member:
             trouble=_text(trouble),
             error=_text(error),
         )
+        try:
+            codec.decode_from_worker(codec.encode(final))
+        except WireError as wrong:  # without a final the run would not end
+            why = f"this worker's notes and events can't be sent: {_text(str(wrong))}"
+            final = replace(final, notes=(why,), events=(), cpu_s=cpu_s if isfinite(cpu_s) else 0.0)
+        self._final = final
         self._beat_soon()
 
     # --- what is heard -----------------------------------------------------------------------------------------------
@@ -263,21 +270,21 @@ class Member:
         elif isinstance(message, Refuse):
             self._refused(message)
         elif isinstance(message, Orders) and message.epoch == self.epoch:
-            if (message.term, message.sent_s) >= self._ordered_at:  # else from a connection that is gone
-                self._ordered_at = self._term, _ = message.term, message.sent_s
+            if (message.term, message.sent_s) >= self._newest:  # else it is from a connection that is gone
+                self._newest = message.term, message.sent_s
                 self._ordered(message, now_s)
-        elif isinstance(message, Share) and message.epoch == self.epoch and message.term >= self._term:
+        elif isinstance(message, Share) and message.epoch == self.epoch and message.term >= self._newest[0]:
             self._given(message)
 
     def _welcomed(self, message: Welcome, now_s: float) -> None:
         if self.epoch is not None:
             return  # the answer to a hello that we repeated
         self.epoch = message.epoch
-        self._liveness = replace(
+        self._liveness = dataclasses.replace(
             self._liveness, beat_s=message.beat_s, lease_s=message.lease_s, lost_s=message.lost_s,
             late_s=(message.beat_s + message.lease_s) / 2,
         )  # fmt: skip
-        self._term = message.term
+        self._newest = message.term, float("-inf")
         self.heard_s = self._progress_s = now_s
         self.notices.append(Welcomed(message.epoch, message.worker, message.plan))
 
@@ -319,7 +326,7 @@ class Member:
         return self._final is not None and self._acked >= self._final.seq
 
     def _acknowledged(self, orders: Orders, now_s: float) -> None:
-        if orders.acked > self._acked:
+        if self._acked < orders.acked <= self._seq:
             self._acked = orders.acked
             self._progress_s = now_s
         while self._outbox and self._outbox[0].seq <= self._acked:
@@ -333,7 +340,7 @@ class Member:
             beat = self._beats.popleft()
             if beat.n == orders.echo_n:
                 self.offset.add(sent_s=beat.sent_s, received_s=orders.received_s, answered_s=orders.sent_s, got_s=now_s)
-                self.gate.extend(beat.sent_s + self._liveness.lease_s)
+                self.gate.lease_until_s = max(self.gate.lease_until_s, beat.sent_s + self._liveness.lease_s)
                 for caller, placed in beat.placed:
                     self._known(caller, placed)
                 for caller, _ in beat.released:
@@ -403,10 +410,9 @@ class Member:
         if self._outbox and self._sent_seq > self._acked and now_s - self._progress_s > RESEND_S:
             self._sent_seq = self._acked
             self._progress_s = now_s
-        ready = [each for each in self._outbox if self._sent_seq < each.seq <= self._acked + UNSENT_AT_ONCE]
-        if ready:
-            self._sent_seq = ready[-1].seq
-        return list(ready)
+        first, last = max(self._sent_seq, self._acked), min(self._seq, self._acked + UNSENT_AT_ONCE)
+        self._sent_seq = max(first, last)
+        return list(islice(self._outbox, first - self._acked, last - self._acked)) if last > first else []
 
     def _beats_due(self, now_s: float) -> list[FromWorker]:
         if now_s < self._beat_due_s:
@@ -476,9 +482,11 @@ def stub_of(session: SessionResult, why: str) -> SessionResult:
         agent_segments=(),
         turns=(),
     )
-    return msgspec.structs.replace(
+    files = session.files or {}
+    return replace(
         session,
         record=record,
         lateness={},
         started_s=session.started_s if abs(session.started_s) <= codec.MAX_NUMBER else 0.0,
+        files=session.files if all(0 < size <= MAX_FILE_BYTES for size in files.values()) else None,
     )

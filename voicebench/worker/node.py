@@ -131,7 +131,8 @@ class Node:
                     self._engine.look_again()
                 if self._plan is None and monotonic_s() - said_s > SAY_AGAIN_S:
                     said_s = monotonic_s()
-                    self._say(f"no master at {self._address} for {said_s - began_s:.0f} s; still trying")
+                    where = self._address.removeprefix("tcp://")
+                    self._say(f"no master at {where} for {said_s - began_s:.0f} s; still trying")
                 self._watch_the_master()
                 self._finish_if_idle()
             return self._exit_code
