@@ -30,9 +30,13 @@ check: install
 test-fast: install
 	$(BIN)/python -m pytest -m "not slow" -n 2
 
-# Most slow tests wait in real time, so several run side by side, a file to a process: fixtures of a file are made once.
+# The fast ones first: they say sooner what is wrong. Most slow tests wait in real time, so two run side by side, a file to
+# a process; those that look at our own lateness run alone. make stops at the first that fails, so the last line speaks
+# for all.
 test: check
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" -n 2
+	$(BIN)/python -m pytest -m "slow and not alone" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m alone
 
 # Against the single-machine package of the same name, in an environment of its own.
 test-counterparts: install

@@ -27,12 +27,15 @@ def check_accounts(simulation: Simulation) -> None:
     maybe = Counter(shares.maybe_started.keys())
     assert [number for number, times in started.items() if times > 1] == [], "started twice"
     assert [number for number, times in (stored + open_numbers + maybe).items() if times > 1] == [], "counted twice"
+    maybe_of_whom = set(shares.maybe_started.values())
     bounds = Counter((worker, number % simulation.plan.callers) for number, worker in shares.maybe_started.items())
     assert all(times == 1 for times in bounds.values()), "more than one number a caller may have been started"
     assert set(started) <= set(stored + open_numbers + maybe), "started and forgotten"
     assert set(stored + open_numbers) <= set(started), "counted and never started"
-    settled = simulation.coordinator.peers
-    assert all(settled[epoch].standing == "lost" for epoch in settled if shares.open(epoch))
+    peers = simulation.coordinator.peers
+    assert all(peer.standing == "lost" for epoch, peer in peers.items() if shares.open(epoch))
+    handed_in = {epoch for epoch, peer in peers.items() if peer.final is not None}
+    assert not handed_in & {*maybe_of_whom, *(epoch for epoch in peers if shares.open(epoch))}, "in doubt for no reason"
     assert shares.started.total() == stored.total() + open_numbers.total()
     if simulation.plan.sessions is not None:
         assert max(started, default=0) < simulation.plan.sessions
@@ -45,6 +48,13 @@ def check_accounts(simulation: Simulation) -> None:
 @pytest.mark.parametrize("seed", range(RANDOM_CASES))
 def test_no_session_is_started_twice_or_forgotten_whatever_happens(seed):
     simulation = Simulation(seed, Trouble(slowest_s=(0.05, 0.3, 3.0)[seed % 3]))
+    assert simulation.run(ENDS_BY_S), "it never ended"
+    check_accounts(simulation)
+
+
+@pytest.mark.parametrize("seed", range(RANDOM_CASES // 4))
+def test_no_session_is_started_twice_or_forgotten_in_a_storm(seed):
+    simulation = Simulation(40_000 + seed, Trouble(slowest_s=(0.05, 0.3, 1.0)[seed % 3], storms=True), ends=False)
     assert simulation.run(ENDS_BY_S), "it never ended"
     check_accounts(simulation)
 

@@ -52,9 +52,9 @@ def start(*arguments: str | Path, cwd: Path) -> subprocess.Popen[str]:
     )
 
 
-def went_well(returncode: int | None, stderr: str) -> bool:
-    """Exit 0; or 4 on a machine so busy that the run itself says that it can't be trusted. Nothing is lost either way."""
-    return returncode == 0 or (returncode == 4 and "exit 4: generator overloaded" in stderr)
+def went_well(returncode: int | None, stderr: str, expected: int = 0) -> bool:
+    """The expected exit code; or 4 on a machine so busy that the run itself says that it can't be trusted."""
+    return returncode == expected or (returncode == 4 and "exit 4: generator overloaded" in stderr)
 
 
 def children_of(pid: int, word: str) -> list[int]:

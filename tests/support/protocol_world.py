@@ -25,6 +25,7 @@ from voicebench.worker.member import Member, Vitals
 FOR_EVER = float("inf")
 POLL_S = 0.2
 GOODBYE_S = 2.0
+STORM_S = 60.0
 MASTER_WAIT_S = 30.0
 
 
@@ -38,6 +39,8 @@ class Trouble:
     freezes: bool = True
     leaves: bool = True
     master_stalls: bool = True
+    storms: bool = False
+    """Short sessions, many of them; workers come and go all the time, and lines break every second or so."""
 
 
 @dataclass(slots=True)
@@ -525,7 +528,7 @@ class Simulation:
             scenarios=("0" * 64,),
             weights=(1.0,),
             callers=callers,
-            sessions=dice.randint(1, 6 * callers) if bounded else None,
+            sessions=dice.randint(1, 6 * callers) + (50 * callers if trouble.storms else 0) if bounded else None,
             spawn_rate_per_s=None,
             run_time_s=dice.uniform(0.5, 12.0) if early == "run_time" else None,
             stop_timeout_s=dice.choice((0.0, 2.0)),
@@ -539,14 +542,14 @@ class Simulation:
             self.plan, {}, budget=AudioBudget(*budget) if budget is not None else None
         )  # fmt: skip
         self.master = SimMaster(world, self.coordinator, trouble, store_while_hearing=dice.random() < 0.5)
-        longest_s = dice.choice((0.01, 1.0, 3.0))
+        longest_s = dice.choice((0.01, 0.3) if trouble.storms else (0.01, 1.0, 3.0))
         self._session_s = (lambda: budget[1]) if budget is not None else (lambda: dice.uniform(0.0, longest_s))
         self._trouble = trouble
         self.workers = world.workers
-        n_workers = dice.choice((1, 2, 3, 4, 8))
-        self._n_first = dice.randint(1, n_workers)
+        n_workers, last_s = (16, 30.0) if trouble.storms else (dice.choice((1, 2, 3, 4, 8)), 10.0)
+        self._n_first = 1 if trouble.storms else dice.randint(1, n_workers)
         for nth in range(n_workers):
-            world.at(0.0 if nth < self._n_first else dice.uniform(0.0, 10.0), lambda nth=nth: self._join(nth))
+            world.at(0.0 if nth < self._n_first else dice.uniform(0.0, last_s), lambda nth=nth: self._join(nth))
         self._look_for_start()
         if early in ("drain", "cut"):
             end = (lambda c, s: c.drain(s, "asked")) if early == "drain" else (lambda c, s: c.cut(s, "asked"))
@@ -571,6 +574,8 @@ class Simulation:
     def _join(self, nth: int) -> None:
         worker = SimWorker(self.world, f"w{nth}", self.master, self._trouble, self._session_s)
         dice, trouble = self.world.random, self._trouble
+        if trouble.storms:
+            self._harass(worker)
         for allowed, chance, what in (
             (trouble.breaks, 0.7, lambda: worker.break_line(dice.choice((0.05, 1.0, 5.0, 8.0)))),
             (trouble.breaks, 0.3, lambda: worker.break_line(0.1)),
@@ -580,10 +585,17 @@ class Simulation:
                 0.3,
                 lambda: worker.freeze(dice.choice((1.0, 4.0, dice.uniform(4.5, 6.5), dice.uniform(1.0, 30.0)))),
             ),
-            (trouble.leaves, 0.25, worker.leave),
+            (trouble.leaves, 0.5 if trouble.storms else 0.25, worker.leave),
         ):
             if allowed and dice.random() < chance:
                 self.world.after(dice.uniform(0.0, 12.0), what)
+
+    def _harass(self, worker: SimWorker) -> None:
+        dice = self.world.random
+        for_s = dice.choice((0.02, 0.02, 0.02, 0.3, 0.3, 5.0))
+        dice.choice((worker.break_line, worker.break_line, worker.freeze))(for_s)
+        if not worker.dead and not worker.exited and self.world.now_s < STORM_S:
+            self.world.after(dice.expovariate(0.7), lambda: self._harass(worker))
 
     def _kill(self, worker: SimWorker) -> None:
         worker.kill()

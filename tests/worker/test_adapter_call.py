@@ -22,7 +22,7 @@ from voicebench.worker.adapter_call import AdapterCall
 from voicebench.worker.adapters.base import Audio, Clear, HangUp, Transcript
 from voicebench.worker.routes import AdapterRoute
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 LOUD = np.full(320, 4000, np.int16)
 SHORT = script(ask(ms=300, response_timeout_ms=500), tail_ms=200)

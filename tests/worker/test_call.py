@@ -235,6 +235,7 @@ def test_a_broken_send_asks_no_select_that_knows_only_a_thousand_descriptors(cal
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_the_agent_gets_every_frame_of_the_recorded_user_track_bit_for_bit_and_a_clean_close():
     def on_frame(heard: Heard) -> None:
         if 40 <= len(heard.frames) < 55:
@@ -251,6 +252,7 @@ def test_the_agent_gets_every_frame_of_the_recorded_user_track_bit_for_bit_and_a
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_frames_and_the_close_that_wait_in_our_own_queue_are_delivered_after_the_session(pair):
     ours, theirs = pair
     theirs.setblocking(False)

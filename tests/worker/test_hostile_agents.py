@@ -22,7 +22,7 @@ from voicebench.bundle_files import read_bundle
 from voicebench.scoring import score
 from voicebench.worker.engine import Placed
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 # A good agent answers 200 + 300 ms after the user.
 GOOD = ("-o", "endpoint_silence_ms=200", "-o", "response_delay_ms=300", "-o", f"response_ms={REPLY_MS}")

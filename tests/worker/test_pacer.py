@@ -58,6 +58,7 @@ def test_a_gap_in_which_nobody_waited_is_none():
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("make", [SleepTicker, TimerfdTicker])
 def test_a_ticker_wakes_about_once_a_period_and_lets_others_run(make):
     ticker, others = make(0.005), []
@@ -73,6 +74,7 @@ def test_a_ticker_wakes_about_once_a_period_and_lets_others_run(make):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_ticker_that_is_behind_still_lets_others_run():
     ticker, ran = TimerfdTicker(0.001), []
     gevent.spawn(lambda: ran.append(True))
@@ -83,6 +85,7 @@ def test_a_ticker_that_is_behind_still_lets_others_run():
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_sessions_that_start_together_are_spread_over_the_slots_of_a_frame():
     with HearingAgent().listening() as agent, Placing() as placing:
         way = placing.way(agent.url, script())
@@ -95,6 +98,7 @@ def test_sessions_that_start_together_are_spread_over_the_slots_of_a_frame():
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_the_first_frame_is_due_within_a_frame_of_the_handshake():
     with HearingAgent().listening() as agent, Placing() as placing:
         way = placing.way(agent.url, script())
@@ -127,6 +131,7 @@ class Answering:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_loop_that_stood_still_for_50_ms_shows_in_the_turn_it_hit_and_in_no_other():
     of = script(
         ask("before"),
@@ -144,6 +149,7 @@ def test_a_loop_that_stood_still_for_50_ms_shows_in_the_turn_it_hit_and_in_no_ot
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_packet_that_is_read_late_is_stamped_when_it_arrived():
     sent_s = []
 
@@ -162,6 +168,7 @@ def test_a_packet_that_is_read_late_is_stamped_when_it_arrived():
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_after_a_stall_a_session_catches_up_two_frames_at_a_time(monkeypatch):
     sent_by_wake = []
     due, wake = Call.due, Pacer._wake
@@ -187,6 +194,7 @@ def test_after_a_stall_a_session_catches_up_two_frames_at_a_time(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_owing_more_than_a_second_ends_the_session_as_our_own_failure():
     agent = HearingAgent(lambda heard: burn(1.3) if len(heard.frames) == 20 else None)
     with agent.listening(), Placing() as placing:
@@ -197,6 +205,7 @@ def test_owing_more_than_a_second_ends_the_session_as_our_own_failure():
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_an_error_in_one_session_ends_it_as_ours_and_leaves_the_others_alone(monkeypatch):
     step = Call._decide
     victims = []
@@ -217,6 +226,7 @@ def test_an_error_in_one_session_ends_it_as_ours_and_leaves_the_others_alone(mon
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_an_error_of_the_loop_itself_ends_the_run_with_every_session_accounted_for(monkeypatch):
     with HearingAgent().listening() as agent, Placing() as placing:
         outcome = placing.prepare([placing.way(agent.url, script())] * 3, EngineLoad(callers=3, sessions=300))
@@ -234,6 +244,7 @@ def test_an_error_of_the_loop_itself_ends_the_run_with_every_session_accounted_f
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_stopped_pacer_takes_no_more_calls():
     with HearingAgent().listening() as agent, Placing() as placing:
         call = placing.call(placing.way(agent.url, script()))
@@ -243,6 +254,7 @@ def test_a_stopped_pacer_takes_no_more_calls():
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_call_that_cannot_be_watched_leaves_nothing_behind():
     with HearingAgent().listening() as agent, Placing() as placing:
         way = placing.way(agent.url, script())

@@ -55,6 +55,7 @@ def test_the_clocks_are_compared_as_they_stand():
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_the_kernel_stamps_what_waits_to_be_read():
     ours, theirs = _connected()
     with ours, theirs:

@@ -6,7 +6,7 @@ import pytest
 from voicebench.clock import monotonic_s
 from voicebench.worker.ticker import SleepTicker, TimerfdTicker, give_way, open_ticker
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 TURN_S, BUSY_S = 0.01, 0.5
 
