@@ -81,7 +81,8 @@ def test_a_burst_of_a_whole_reply_is_heard_as_one_in_real_time(folder):
         with mock_server("--burst", burst, "-o", "response_ms=900") as url:
             voicebench("run", "ask.yaml", "--url", url, "--out", f"out{burst}", cwd=folder)
         (session,) = json.loads((folder / f"out{burst}" / "report.json").read_text())["sessions"]
-        lengths.append(session["agent_speech_ms"])
+        if session["reliable"]:  # where the tester itself was late it says so, and vouches for nothing
+            lengths.append(session["agent_speech_ms"])
     # Arrival is not on the detector's grid of 10 ms: up to one frame more is heard, at whatever pace it was sent.
     assert all(900.0 <= length <= 910.0 for length in lengths), lengths
 
