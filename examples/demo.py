@@ -7,6 +7,7 @@ It starts all of them on this machine, as they would run on several, and ends wi
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -45,6 +46,10 @@ def main() -> int:
         url = listening.split()[-1]
         print(f"a mock agent listens on {url}", flush=True)
         exit_code = _run(url, results)
+        if exit_code == 4 and _is_untrusted(results):
+            # The demo did what it should, and so did the run: agent, master and workers shared a machine that was busy.
+            print("\nthe machine was too busy to measure by: on a pipeline exit code 4 would say so")
+            exit_code = 0
         if exit_code == 0:
             print(NEXT)
         return exit_code
@@ -74,6 +79,11 @@ def _run(url: str, results: Path) -> int:
         finally:
             for worker in workers:
                 _let_go(worker)
+
+
+def _is_untrusted(results: Path) -> bool:
+    """Whether everything was measured, and the run itself says that the tester was late."""
+    return json.loads((results / "report.json").read_text())["run"]["verdict"] == "untrusted"
 
 
 def _free_port() -> int:

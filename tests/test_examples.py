@@ -277,5 +277,5 @@ def test_the_demo_ends_with_a_report_of_two_workers(tmp_path):
     assert report["accounting"]["finished"] == 32, done.stderr
     assert [each["finished"] for each in report["accounting"]["by_worker"].values()] == [16, 16]
     assert [turn["expect"] for turn in report["sessions"][0]["turns"]] == ["respond", "stop", "ignore", "respond"]
-    assert went_well(done.returncode, done.stderr), done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "report.json" in done.stdout
