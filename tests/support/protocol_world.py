@@ -85,13 +85,14 @@ class Wire:
     """A worker's connection: order is kept, and the next one has another routing id.
 
     What is under way when it breaks is lost, or comes later, among what comes by the next. Now and then something comes
-    twice.
+    twice, or (in a storm) not at all: a socket whose buffer is full drops what it is handed.
     """
 
     def __init__(self, world: World, trouble: Trouble, up: Callable[[bytes, bytes], None]) -> None:
         self._world = world
         self._slowest_s = trouble.slowest_s
         self._repeats_frac = 0.02 if trouble.breaks else 0.0
+        self._swallowed_frac = 0.15 if trouble.storms else 0.0
         self._late: set[bytes] = set()
         """Connections that broke, of which what was under way comes late."""
         self._up = up
@@ -122,7 +123,7 @@ class Wire:
         self._send("down", lambda _: self.down(data))
 
     def _send(self, way: str, arrive: Callable[[bytes], None]) -> None:
-        if not self._open:
+        if not self._open or self._world.random.random() < self._swallowed_frac:
             return
         mine, dice = self.id, self._world.random
 
@@ -396,7 +397,8 @@ class SimWorker:
     def _heed(self, notice: notices.Notice) -> None:
         if isinstance(notice, notices.Welcomed):
             self.plan = notice.plan
-            self._in_loop(self._world.now_s + self._world.random.choice((0.0, 0.5, 3.0)), self._ready)
+            getting_ready_s = 0.0 if self._trouble.storms else self._world.random.choice((0.0, 0.5, 3.0))
+            self._in_loop(self._world.now_s + getting_ready_s, self._ready)
         elif isinstance(notice, notices.Refused):
             self.refused = self.exited = True
         elif isinstance(notice, notices.Started):
@@ -549,7 +551,10 @@ class Simulation:
         n_workers, last_s = (16, 30.0) if trouble.storms else (dice.choice((1, 2, 3, 4, 8)), 10.0)
         self._n_first = 1 if trouble.storms else dice.randint(1, n_workers)
         for nth in range(n_workers):
-            world.at(0.0 if nth < self._n_first else dice.uniform(0.0, last_s), lambda nth=nth: self._join(nth))
+            joins_s = last_s * dice.random()
+            if trouble.storms:  # several at once: who was just given callers must give some of them away again
+                joins_s = 5.0 * (joins_s // 5.0) + dice.uniform(0.0, 0.3)
+            world.at(0.0 if nth < self._n_first else joins_s, lambda nth=nth: self._join(nth))
         self._look_for_start()
         if early in ("drain", "cut"):
             end = (lambda c, s: c.drain(s, "asked")) if early == "drain" else (lambda c, s: c.cut(s, "asked"))
