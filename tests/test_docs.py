@@ -206,7 +206,7 @@ def test_no_assertion_is_explained_that_does_not_exist() -> None:
 
 
 def options() -> Iterator[tuple[str, str]]:
-    context = click.Context(group)
+    context = click.Context(group, **group.context_settings)
     for name in COMMANDS:
         command = group.get_command(context, name)
         assert command is not None

@@ -26,6 +26,7 @@ FLOORS: dict[str, int] = {
     "voicebench.instants": 0,
     "voicebench.records": 0,
     "voicebench.wire": 0,
+    "voicebench.words": 0,
     # The pure core.
     "voicebench.assertions": 1,
     "voicebench.bundle": 1,
@@ -58,6 +59,7 @@ FLOORS: dict[str, int] = {
     "voicebench.mock_connection": 2,
     "voicebench.mock_server": 2,
     "voicebench.mock_truth": 2,
+    "voicebench.page": 2,
     "voicebench.run_folder": 2,
     "voicebench.worker": 2,
     # The roof.
@@ -215,7 +217,7 @@ PLANTED = {
     "voicebench/master/report.py": [
         ("from voicebench.worker.engine import Engine", "master and worker never know each other"),
         ("from ..worker import engine", "master and worker never know each other"),
-        ("from voicebench.cli.format import ms", "(floor 2) imports voicebench.cli.format.ms (floor 3)"),
+        ("from voicebench.cli.grid import Cell", "(floor 2) imports voicebench.cli.grid.Cell (floor 3)"),
     ],
     "voicebench/worker/engine.py": [("import voicebench.master.report", "master and worker never know each other")],
     "voicebench/brand_new.py": [("", "has no floor: enter it in FLOORS")],

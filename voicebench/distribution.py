@@ -48,10 +48,12 @@ class Distribution:
     4
     """
 
-    __slots__ = ("_counts",)
+    __slots__ = ("_counts", "_ranks")
 
     def __init__(self, values_ms: Iterable[float] = ()) -> None:
         self._counts: Counter[int] = Counter(map(to_ticks, values_ms))
+        self._ranks: tuple[list[int], list[int]] | None = None
+        """The ticks in order, and how many values there are up to each; None: to be made again."""
 
     @classmethod
     def from_counts(cls, counts: Mapping[int, int]) -> Distribution:
@@ -73,6 +75,7 @@ class Distribution:
 
     def add(self, value_ms: float) -> None:
         """Count one value, in ms."""
+        self._ranks = None
         self._counts[to_ticks(value_ms)] += 1
 
     def merge(self, other: Distribution) -> Distribution:
@@ -83,6 +86,7 @@ class Distribution:
 
     def update(self, other: Distribution) -> None:
         """Take the other's values in."""
+        self._ranks = None
         self._counts.update(other._counts)
 
     def __eq__(self, other: object) -> bool:
@@ -129,8 +133,10 @@ class Distribution:
             raise ValueError(f"percent must be between 0 and 100, got {percent}")
         if not self._counts:
             return None
-        ticks = sorted(self._counts)
-        upto = list(accumulate(self._counts[tick] for tick in ticks))
+        if self._ranks is None:
+            ticks = sorted(self._counts)
+            self._ranks = ticks, list(accumulate(self._counts[tick] for tick in ticks))
+        ticks, upto = self._ranks
         rank = (upto[-1] - 1) * (percent / 100.0)
         below = math.floor(rank)
         low = _at_rank(ticks, upto, below)

@@ -32,7 +32,7 @@ def test_examples_stand_before_options_and_the_fine_print_behind_them(capsys, na
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_paragraph_of_a_help_text_is_printed_once(capsys, name):
     printed = re.sub(r"\s+", " ", text_of(capsys, name, "-h"))
-    command = group.get_command(click.Context(group), name)
+    command = group.get_command(click.Context(group, **group.context_settings), name)
     for paragraph in (command.help or "").replace("\b", "").split("\n\n"):
         words = re.sub(r"\s+", " ", paragraph).strip()
         assert printed.count(words) == 1, words

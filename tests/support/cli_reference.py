@@ -52,6 +52,7 @@ VARIABLES = {
     "VOICEBENCH_RUN_TIME": "start no sessions after this, likewise",
     "VOICEBENCH_SPAWN_RATE": "rate at which callers join, likewise",
     "VOICEBENCH_OUT": "folder for report and recordings",
+    "VOICEBENCH_HEADLESS": "1: no status page, unless `--page` asks for one",
     "NO_COLOR": "no colours",
     "TERM=dumb": "progress as lines instead of a live block, as wherever standard error is no terminal",
 }
@@ -71,7 +72,7 @@ def pages() -> Iterator[str]:
     for name, meaning in VARIABLES.items():
         yield f"| `{name}` | {meaning} |\n"
     yield f"| {PROXIES} | how WebSocket agents are reached: [websocket.md](websocket.md#proxies) |\n"
-    context = click.Context(group, info_name="voicebench")
+    context = click.Context(group, info_name="voicebench", **group.context_settings)
     for name in COMMANDS:
         command = group.get_command(context, name)
         assert command is not None

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import gevent
 from gevent.socket import wait_read
 
 from voicebench.children import Children, default_workers
-from voicebench.cli.format import count, duration
 from voicebench.cli.live import View, choose_view
 from voicebench.cli.output import say
 from voicebench.cli.run_command import Keep, Settled, make_directory, write_and_show
@@ -27,12 +27,18 @@ from voicebench.load.budget import AudioBudget
 from voicebench.master.coordinator import Coordinator
 from voicebench.master.core import Core
 from voicebench.master.link import MasterLink
+from voicebench.master.picture import PageFacts
 from voicebench.master.report import RunHead, run_head
 from voicebench.master.store import Placing
+from voicebench.page.source import NotNowError
 from voicebench.run_folder import discard
 from voicebench.scenario.shipping import pack
 from voicebench.session import prepare, shortest_session_s
 from voicebench.wire.messages import RunPlan
+
+if TYPE_CHECKING:
+    from voicebench.cli.page import RunPage
+from voicebench.words import count, duration
 
 LOOK_S = 0.05
 CHILDREN_READY_S = 60.0
@@ -45,21 +51,40 @@ def hold_with_children(settled: Settled, flags: RunFlags) -> int:
     """`run`: the workers are processes of this machine. Returns the exit code."""
     n_workers = flags.workers or default_workers(settled.load.callers)
     children = Children()
+    page = open_page(flags)
     try:
         link = MasterLink(children.endpoint)
         children.start(n_workers)
-        return _hold(settled, flags, link, _Awaited(n_workers, CHILDREN_READY_S), children=children)
+        return _hold(settled, flags, link, _Awaited(n_workers, CHILDREN_READY_S), children=children, page=page)
     finally:
         children.close()
+        if page is not None:
+            page.close()
 
 
 def hold_with_workers(settled: Settled, flags: RunFlags, own: MasterFlags, endpoint: str) -> int:
     """`master`: the workers come by themselves. Returns the exit code."""
     link = MasterLink(endpoint)
-    what = "Enter" if own.wait else count(own.expect_workers, "worker")
+    page = open_page(flags)
+    by_hand = "Enter" if page is None else "Enter, or Start on the page"
+    what = by_hand if own.wait else count(own.expect_workers, "worker")
     say(f"listening at {link.address.removeprefix('tcp://')}, waiting for {what}")
     awaited = _Awaited(own.expect_workers, own.join_timeout, wait=own.wait)
-    return _hold(settled, flags, link, awaited, insecure=own.insecure)
+    try:
+        return _hold(settled, flags, link, awaited, insecure=own.insecure, page=page)
+    finally:
+        if page is not None:
+            page.close()
+
+
+def open_page(flags: RunFlags) -> RunPage | None:
+    """The status page, unless nobody wants one. Raises as `RunPage`."""
+    unwanted = os.environ.get("VOICEBENCH_HEADLESS", "0") not in ("", "0") and flags.page is None and not flags.stay
+    if flags.headless or unwanted:
+        return None
+    from voicebench.cli.page import RunPage
+
+    return RunPage(flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +105,7 @@ def _hold(
     *,
     children: Children | None = None,
     insecure: bool = False,
+    page: RunPage | None = None,
 ) -> int:
     names, assets = pack(settled.scenarios)
     coordinator = Coordinator(
@@ -91,11 +117,13 @@ def _hold(
     directory = make_directory(flags, settled.run_id, os.environ)
     core = Core(
         link, coordinator, _head(settled, insecure), _placing(settled), directory, lambda: held.signals.exit_code,
-        settled.notes,
+        settled.notes, None if page is None else _page_facts(settled, link, awaited, page, own_workers=bool(children)),
     )  # fmt: skip
     view = choose_view(lambda: core.snapshot, quiet=flags.quiet)
-    held = Held(core, view, settled.load.stop_timeout_s, children)
+    held = Held(core, view, settled.load.stop_timeout_s, children, has_page=page is not None)
     core.start()
+    if page is not None:
+        page.show(core, held, directory)
     try:
         held.gather(awaited)
         view.start()
@@ -108,8 +136,25 @@ def _hold(
         held.close()
     if core.report is None or core.verdict is None:
         return _no_run(core, held, directory)
-    return write_and_show(
-        core.report, core.verdict, flags, directory=directory, details=core.collector.details(), trouble=core.error
+    try:
+        return write_and_show(
+            core.report, core.verdict, flags, directory=directory, details=core.collector.details(), trouble=core.error
+        )
+    finally:
+        if page is not None:
+            page.conclude(directory)
+
+
+def _page_facts(
+    settled: Settled, link: MasterLink, awaited: _Awaited, page: RunPage, *, own_workers: bool
+) -> PageFacts:
+    address = link.address.removeprefix("tcp://")
+    return PageFacts(
+        scenarios=settled.scenarios,
+        record=settled.keep,
+        join=None if own_workers else f"voicebench worker --master {address}",
+        waits=awaited.wait,
+        csrf=page.csrf,
     )
 
 
@@ -169,11 +214,22 @@ class CannotBeginError(VoicebenchError):
 class Held:
     """A run under way, seen from the terminal. The core's thread does the work; this one waits, shows and passes on."""
 
-    def __init__(self, core: Core, view: View, stop_timeout_s: float, children: Children | None = None) -> None:
+    def __init__(
+        self,
+        core: Core,
+        view: View,
+        stop_timeout_s: float,
+        children: Children | None = None,
+        *,
+        has_page: bool = False,
+    ) -> None:
         self._core = core
         self._view = view
         self._stop_timeout_s = stop_timeout_s
         self._children = children
+        self._has_page = has_page
+        self._awaited: _Awaited | None = None
+        self._start_wanted = False
         self._shown = 0
         self._n_again = 0
         self.signals = Signals(self._first, self._again)
@@ -186,13 +242,14 @@ class Held:
         Raises:
             CannotBeginError: A worker found that it can't be, or too few came in time.
         """
+        self._awaited = awaited
         until_s = monotonic_s() + awaited.timeout_s
         enter = gevent.spawn(_enter_pressed) if awaited.wait else None
         while not self._core.done:
             ready = self._core.coordinator.ready
             if self._core.coordinator.failure is not None:
                 self._give_up(*self._core.coordinator.failure)
-            if (enter.ready() if enter is not None else ready >= awaited.n_workers) and ready:
+            if ready and (ready >= awaited.n_workers if enter is None else self._may_start(enter)):
                 self._core.tell(lambda coordinator, now_s: coordinator.start(now_s))
                 return
             if enter is None and monotonic_s() > until_s:
@@ -200,6 +257,45 @@ class Held:
                 self._give_up(f"{came} within {duration(awaited.timeout_s)}", TesterError.exit_code)
             self._look()
             gevent.sleep(LOOK_S)
+
+    def _may_start(self, enter: gevent.Greenlet) -> bool:
+        """By hand: with Enter or from the page. Where nothing can be typed, only the page is left."""
+        typed = enter.ready() and (enter.value or not self._has_page)
+        return self._start_wanted or bool(typed)
+
+    def start_by_hand(self) -> None:
+        """Begin, from the page.
+
+        Raises:
+            NotNowError: It would not.
+        """
+        if self._core.done or self._core.coordinator.phase != "gather":
+            raise NotNowError("the run has begun already")
+        if self._awaited is None or not self._awaited.wait:
+            raise NotNowError("this run begins by itself once its workers are ready; with --wait it would wait for you")
+        if not self._core.coordinator.ready:
+            raise NotNowError("no worker is ready yet")
+        self._start_wanted = True
+
+    def stop_by_hand(self, how: str) -> None:
+        """End from the page, as Ctrl-C does.
+
+        Raises:
+            NotNowError: There is nothing to end.
+        """
+        phase = self._core.coordinator.phase
+        if self._core.done or phase == "cut":
+            raise NotNowError("the run is ending already")
+        if phase == "gather":
+            raise NotNowError("the run has not begun")
+        if how == "cut":
+            self.signals.remember()
+            self._core.tell(lambda coordinator, now_s: coordinator.cut(now_s, "stopped from the page"))
+            self._view.note("stopped from the page: cutting all sessions")
+        elif phase == "drain":
+            raise NotNowError("the run is ending already: no new calls are started")
+        else:
+            self.signals.count("stopped from the page")
 
     def _give_up(self, why: str, exit_code: int) -> None:
         self._core.tell(lambda coordinator, now_s: coordinator.cut(now_s, why))
@@ -257,8 +353,9 @@ def _reaped(name: str, how: str) -> Callable[[Coordinator, float], None]:
     return tell
 
 
-def _enter_pressed() -> None:
-    """Wait for a line on standard input, or its end."""
+def _enter_pressed() -> bool:
+    """Wait for a line on standard input, or its end; whether it was a line."""
     with contextlib.suppress(OSError, ValueError):
         wait_read(sys.stdin.fileno())
-        os.read(sys.stdin.fileno(), 4096)
+        return bool(os.read(sys.stdin.fileno(), 4096))
+    return False

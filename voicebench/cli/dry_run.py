@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from voicebench.cli.format import count, duration
 from voicebench.cli.output import console
 from voicebench.scenario.prepared import PreparedScenario
 from voicebench.session import prepare, shortest_session_s
+from voicebench.words import count, duration
 from voicebench.worker.engine import EngineLoad
 
 

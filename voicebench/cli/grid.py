@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
-from voicebench.cli.format import NOTHING
+from voicebench.words import NOTHING
 
 MARK = "*"
 """May follow a value; the digits of its column stay below each other."""

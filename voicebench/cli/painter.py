@@ -12,8 +12,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from voicebench.cli.format import NOTHING, fit, ms
+from voicebench.cli.format import fit
 from voicebench.cli.progress import title_of
+from voicebench.words import NOTHING, ms
 
 LABEL, CELL = 10, 16
 

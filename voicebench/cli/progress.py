@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from voicebench.cli.format import duration, ms
+from voicebench.words import duration, ms
 
 
 def title_of(state: Mapping[str, Any]) -> str:

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from voicebench.cli.format import NOTHING, duration, ms
 from voicebench.cli.grid import Column, print_grid
 from voicebench.cli.output import console, emit_json
 from voicebench.cli.report_command import REPORT
 from voicebench.errors import UsageError
 from voicebench.master.store import DATABASE, glance
 from voicebench.run_folder import RESULTS
+from voicebench.words import NOTHING, duration, ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,10 @@ class RunFlags:
     quiet: bool
     workers: int | None = None
     """Processes that hold the sessions, of `run`."""
+    page: str | None = None
+    """Where the status page listens; None: nothing was said."""
+    headless: bool = False
+    stay: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,8 @@ def refuse_conflicts(flags: RunFlags) -> None:
         raise UsageError("-t/--run-time: no session could start in no time: write 90s or 5m")
     if None not in (flags.warmup, flags.run_time) and flags.warmup >= flags.run_time:  # type: ignore[operator]
         raise UsageError("--warmup: as long as the run time, so that nothing would be counted: make -t longer")
+    if flags.headless and (flags.page is not None or flags.stay):
+        raise UsageError(f"{'--page' if flags.page is not None else '--stay'} and --headless exclude each other")
     if flags.json_to not in (None, "-"):
         refuse_unwritable(Path(str(flags.json_to)))
 

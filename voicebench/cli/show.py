@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
-from voicebench.cli.format import count, duration
 from voicebench.cli.output import console
 from voicebench.cli.tables import print_assertions, print_numbers, print_session, print_turns, print_workers
 from voicebench.records import SessionRecord
 from voicebench.summary import Tally
+from voicebench.words import count, duration
 
 
 def show_report(report: Mapping[str, Any], *, details: Mapping[str, str], directory: Path | None) -> None:

@@ -24,8 +24,18 @@ class Signals:
         for watcher in self._watchers:
             watcher.cancel()
 
+    def count(self, name: str) -> None:
+        """Somebody wants what Ctrl-C does, by another way."""
+        self._take(name, signal.SIGINT)
+
+    def remember(self) -> None:
+        """The run ends as if by Ctrl-C."""
+        self.exit_code = self.exit_code or 128 + signal.SIGINT
+
     def _on_signal(self, number: int) -> None:
-        name = signal.Signals(number).name
+        self._take(signal.Signals(number).name, number)
+
+    def _take(self, name: str, number: int) -> None:
         if self.exit_code is not None:
             self._again(name)
             return

@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from voicebench.cli.format import NOTHING, count, ms, number, share
 from voicebench.cli.grid import MARK, Cell, Column, print_grid
 from voicebench.distribution import FEW_FOR_P95, FEW_FOR_P99
+from voicebench.words import NOTHING, count, ms, number, share
 
 Document = Mapping[str, Any]
 _MARKS = {"pass": ("✓ pass", "green"), "fail": ("✗ FAIL", "red"), "cant_tell": ("! can't tell", "yellow")}

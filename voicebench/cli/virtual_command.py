@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-from voicebench.cli.format import count, duration
 from voicebench.cli.live import Progress, choose_view
 from voicebench.cli.run_command import Settled, make_directory, write_and_show
 from voicebench.cli.settle import RunFlags
 from voicebench.cli.signals import Signals
 from voicebench.local_run import LocalRun, LocalSettings
 from voicebench.master.report import run_head
+from voicebench.words import count, duration
 
 
 def hold_virtual(settled: Settled, flags: RunFlags) -> int:

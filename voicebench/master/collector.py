@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from voicebench.assertions import AssertionResult, check
 from voicebench.distribution import Distribution
-from voicebench.records import OUTCOME_STATES, Outcome, SessionRecord
+from voicebench.master.timeline import Timeline
+from voicebench.records import OUTCOME_STATES, Outcome, SessionRecord, TurnRecord
 from voicebench.score_document import session_document
 from voicebench.summary import Tally
 from voicebench.wire.messages import SessionResult
@@ -44,13 +45,20 @@ class Account:
     warmup: int = 0
     lateness_ms: Distribution = field(default_factory=Distribution)
     """Of all frames sent."""
+    judged_turns: int = 0
+    unreliable_turns: int = 0
+    """Both without those of the warm-up."""
 
-    def add(self, outcome: Outcome, *, warmup: bool, lateness_ms: Distribution) -> None:
+    def add(self, outcome: Outcome, *, warmup: bool, lateness_ms: Distribution, turns: Iterable[TurnRecord]) -> None:
         self.outcomes[outcome.state] += 1
         if outcome.reason is not None:
             self.reasons[outcome.reason] += 1
         self.warmup += warmup
         self.lateness_ms.update(lateness_ms)
+        if not warmup:
+            judged = [turn.reliable for turn in turns if turn.status in ("measured", "missed")]
+            self.judged_turns += len(judged)
+            self.unreliable_turns += judged.count(False)
 
     @property
     def total(self) -> int:
@@ -94,6 +102,7 @@ class Collector:
         self.total = Sums()
         self.by_scenario: dict[str, Sums] = {}
         self.by_turn: dict[str, dict[str, Tally]] = {}
+        self.timeline = Timeline()
         self.account = Account()
         self.by_worker: dict[str, Account] = {}
         self.with_frames = 0
@@ -110,13 +119,14 @@ class Collector:
         record = result.record
         lateness_ms = Distribution.from_counts(result.lateness)
         for account in (self.account, self.by_worker.setdefault(worker, Account())):
-            account.add(record.outcome, warmup=result.warmup, lateness_ms=lateness_ms)
+            account.add(record.outcome, warmup=result.warmup, lateness_ms=lateness_ms, turns=record.turns)
         self._note_detail(result.number, record.outcome)
         self.with_frames += result.frames_sent > 0
         if result.files is not None or bundle is not None or len(self._listed) < SESSIONS_LISTED:
             self._listed[result.number] = Taken(result.number, record, worker, result.started_s, result.warmup, bundle)
         if not result.warmup:
             self._count(record)
+            self.timeline.take(result)
         return True
 
     def take_lost(self, number: int, *, worker: str, session_id: str, scenario: str) -> bool:
@@ -126,7 +136,7 @@ class Collector:
         self._taken.add(number)
         record = lost_record(session_id, scenario, worker)
         for account in (self.account, self.by_worker.setdefault(worker, Account())):
-            account.add(record.outcome, warmup=False, lateness_ms=Distribution())
+            account.add(record.outcome, warmup=False, lateness_ms=Distribution(), turns=())
         if len(self._listed) < SESSIONS_LISTED:
             self._listed[number] = Taken(number, record, worker, None, False)
         self._count(record)

@@ -7,6 +7,7 @@ made here every quarter of a second. The loop never waits for anybody but the di
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,15 +23,18 @@ from voicebench.master.collector import Collector
 from voicebench.master.coordinator import Coordinator, Fresh, Peer
 from voicebench.master.ending import conclude
 from voicebench.master.link import MasterLink
+from voicebench.master.picture import PageFacts, Painter, Picture, time_left_s
 from voicebench.master.recordings import Recordings
 from voicebench.master.report import RunHead, RunTail, WorkerFacts
 from voicebench.master.store import Placing, Sample, Store
+from voicebench.master.telling import Result
 from voicebench.master.verdict import RunVerdict
 from voicebench.wire.messages import FilePiece
 
 POLL_S = 0.05
 SNAPSHOT_EVERY_S = 0.25
 SAMPLE_EVERY_S = 1.0
+PICTURE_EVERY_S = 1.0
 LAST_WORDS_S = 2.0
 """When all is over, the master stays at most so long for workers that have not heard of it yet."""
 
@@ -47,6 +51,7 @@ class Core:
         directory: Path | None,
         signal_exit: Callable[[], int | None],
         notes: Sequence[str] = (),
+        page: PageFacts | None = None,
     ) -> None:
         """
         Args:
@@ -54,6 +59,7 @@ class Core:
             directory: The run's folder; None: nothing is written.
             signal_exit: The exit code of the signal that ended the run early, if one did.
             notes: What else is good to know.
+            page: What the status page shows of the run; None: there is no page.
         """
         self.coordinator = coordinator
         self.collector = Collector()
@@ -61,6 +67,8 @@ class Core:
         """What broke the loop itself."""
         self.snapshot: dict[str, Any] = {}
         self.done = False
+        self.picture: Picture | None = None
+        """What the status page shows, renewed once a second."""
         self.report: dict[str, Any] | None = None
         self.verdict: RunVerdict | None = None
         self._link = link
@@ -76,8 +84,11 @@ class Core:
         self._n_events_kept = 0
         self._workers_kept: set[int] = set()
         self._begun = False
+        self._painter = None if page is None else Painter(page, head, coordinator, self.collector)
+        self._histories: deque[Callable[[bytes], None]] = deque()
         self._ended_s: float | None = None
-        self._snapshot_due_s = self._sample_due_s = float("-inf")
+        self._snapshot_due_s = self._sample_due_s = self._picture_due_s = float("-inf")
+        self._sampled_s = float("-inf")
         self._thread = threading.Thread(target=self._run, name="voicebench-core", daemon=True)
 
     def start(self) -> None:
@@ -87,6 +98,20 @@ class Core:
         """Have something done to the coordinator, in the core's thread; it is handed the time as well."""
         self._told.append(order)
         self._link.ring()
+
+    def ask_history(self, take: Callable[[bytes], None]) -> None:
+        """Have all that the page shows handed to `take`, in whichever thread."""
+        self._histories.append(take)
+        if self.done:
+            self._hand_out_histories()
+        else:
+            self._link.ring()
+
+    def conclude_page(self, result: Result) -> None:
+        """The last picture, once the reports are written and the thread is done."""
+        if self._painter is not None:
+            self._painter.result = result
+            self._paint(self._ended_s or monotonic_s())
 
     def fetching(self, epoch: int) -> bool:
         """Whether recordings of a worker are still to come. In the core's thread."""
@@ -105,6 +130,7 @@ class Core:
         finally:
             self._close()
             self.done = True
+            self._hand_out_histories()
 
     def _turn(self) -> None:
         heard = self._link.receive(POLL_S)
@@ -163,6 +189,8 @@ class Core:
         started_s = realtime_s() + (self.coordinator.t0_s or 0.0) - monotonic_s()
         started_at = datetime.fromtimestamp(started_s, UTC).isoformat(timespec="seconds")
         self._head = replace(self._head, started_at=started_at)
+        if self._painter is not None:
+            self._painter.head = self._head
         self._begun = True
         if self._directory is not None:
             try:
@@ -191,7 +219,9 @@ class Core:
             return
         self._workers_kept.update(peer.epoch for peer in peers)
         facts = [(peer.epoch, self._facts(peer)) for peer in peers]
-        samples = [] if only_new else [self._sample(peer, now_s) for peer in peers if peer.beat is not None]
+        samples = [] if only_new else self._samples(peers, now_s)
+        for sample in samples:
+            self.collector.timeline.sample(sample.t_s, live=sample.live, started=sample.started)
         self._keep(lambda store: store.set_workers(facts, samples))
 
     def _keep_up(self, now_s: float) -> None:
@@ -199,6 +229,7 @@ class Core:
         if now_s >= self._snapshot_due_s:
             self._snapshot_due_s = now_s + SNAPSHOT_EVERY_S
             self.snapshot = self._picture(now_s)
+        self._serve_page(now_s)
         if self.coordinator.t0_s is None:
             return
         if not self._begun:
@@ -207,6 +238,27 @@ class Core:
             self._sample_due_s = now_s + SAMPLE_EVERY_S
             self._keep_workers(now_s)
         self._keep_events()
+
+    def _serve_page(self, now_s: float) -> None:
+        if self._painter is not None and now_s >= self._picture_due_s:
+            self._picture_due_s = now_s + PICTURE_EVERY_S
+            self._paint(now_s)
+        self._hand_out_histories()
+
+    def _paint(self, now_s: float) -> None:
+        """A page that can't be drawn is no reason to stop measuring, and is told."""
+        assert self._painter is not None
+        self._painter.trouble = self._trouble
+        try:
+            self.picture = self._painter.paint(now_s, realtime_s())
+        except Exception as error:  # noqa: BLE001
+            self._notes.append(f"the status page stood still: {error!r}")
+            self._painter = None
+
+    def _hand_out_histories(self) -> None:
+        while self._histories and self._painter is not None:
+            with contextlib.suppress(IndexError):  # at the end both threads may be at it
+                self._histories.popleft()(self._painter.history())
 
     def _keep_events(self) -> None:
         events = self._events()[self._n_events_kept :]
@@ -218,16 +270,25 @@ class Core:
         run_s = self.coordinator.run_s
         return [(round(run_s(event.at_s), 3), event.event, event.detail) for event in self.coordinator.events]
 
-    def _sample(self, peer: Peer, now_s: float) -> Sample:
-        assert peer.beat is not None
-        return Sample(
-            epoch=peer.epoch,
-            t_s=round(self.coordinator.run_s(now_s), 3),
-            started=self.coordinator.started(peer.epoch),
-            live=len(self.coordinator.shares.open(peer.epoch)),
-            loop_age_s=round(peer.beat.hub_age_s, 3),
-            cpu_s=round(peer.beat.cpu_s, 3),
-        )
+    def _samples(self, peers: Sequence[Peer], now_s: float) -> list[Sample]:
+        """How the workers fare, at an instant later than the last."""
+        t_s = round(self.coordinator.run_s(now_s), 3)
+        if t_s <= self._sampled_s:
+            return []
+        self._sampled_s = t_s
+        return [
+            Sample(
+                epoch=peer.epoch,
+                t_s=t_s,
+                started=self.coordinator.started(peer.epoch),
+                # What a worker that was lost had open goes on nowhere.
+                live=0 if peer.settled else len(self.coordinator.shares.open(peer.epoch)),
+                loop_age_s=round(peer.beat.hub_age_s, 3),
+                cpu_s=round(peer.beat.cpu_s, 3),
+            )
+            for peer in peers
+            if peer.beat is not None
+        ]
 
     def _facts(self, peer: Peer) -> WorkerFacts:
         hello, run_s = peer.hello, self.coordinator.run_s
@@ -263,6 +324,7 @@ class Core:
             self._trouble += self._recordings.trouble
         finals = [(peer.name, peer.final) for peer in self.coordinator.peers.values() if peer.final is not None]
         self._trouble += [f"{name}: {final.trouble}" for name, final in finals if final.trouble]
+        self._ended_s = now_s
         tail = self._tail(now_s)
         self._keep_events()
         self._keep(lambda store: store.add_events([(tail.duration_s, "end", "")]))
@@ -312,6 +374,7 @@ class Core:
                 if not isinstance(message, WrongProtocolError | FilePiece):
                     self.coordinator.hear(sender, message, monotonic_s())
             self._send()
+            self._serve_page(monotonic_s())
 
     def _close(self) -> None:
         self._link.close()
@@ -329,7 +392,7 @@ class Core:
         elapsed_s = max(0.0, coordinator.run_s(now_s))
         return {
             "elapsed_s": elapsed_s,
-            "left_s": self._left_s(elapsed_s),
+            "left_s": time_left_s(coordinator, elapsed_s),
             "state": _STATES[coordinator.phase],
             "to_place": coordinator.plan.sessions,
             "workers": len(coordinator.here),
@@ -348,15 +411,6 @@ class Core:
             "max_ms": latency.max,
             "late_p99_ms": account.lateness_ms.percentile(99),
         }
-
-    def _left_s(self, elapsed_s: float) -> float | None:
-        """To the end of the run time; once sessions are only let finish, to their being cut."""
-        coordinator, plan = self.coordinator, self.coordinator.plan
-        if coordinator.phase == "drain" and coordinator.phase_s is not None:
-            return max(0.0, coordinator.run_s(coordinator.phase_s) + plan.stop_timeout_s - elapsed_s)
-        if coordinator.phase == "cut":
-            return 0.0
-        return None if plan.run_time_s is None else max(0.0, plan.run_time_s - elapsed_s)
 
 
 _STATES = {"gather": "gathering", "run": "running", "finish": "running", "drain": "draining", "cut": "draining"}

@@ -12,7 +12,7 @@ from voicebench.master.verdict import RunEnd, RunVerdict, judge
 
 def conclude(head: RunHead, tail: RunTail, collector: Collector) -> tuple[dict[str, Any], RunVerdict]:
     """The report of a run and its verdict, also of one that was interrupted or is missing something."""
-    assertions = _assertions(head, collector)
+    assertions = check_limits(head, collector)
     verdict = judge(
         RunEnd(
             assertions=assertions,
@@ -33,7 +33,7 @@ def conclude(head: RunHead, tail: RunTail, collector: Collector) -> tuple[dict[s
     return report_document(head, tail, collector, assertions, verdict), verdict
 
 
-def _assertions(head: RunHead, collector: Collector) -> list[AssertionResult]:
+def check_limits(head: RunHead, collector: Collector) -> list[AssertionResult]:
     """A plan's limits speak of the whole run, a scenario's of its own sessions."""
     assertions = collector.total.check(head.limits)
     several = len(head.scenario_limits) > 1

@@ -154,6 +154,8 @@ def report_document(
             }
             for name, sums in _in_order(head, collector)
         },
+        # Sessions on the virtual clock are computed one after the other: they have no time in common.
+        "timeline": collector.timeline.as_dict() if head.clock == "real" else None,
         "workers": [_worker(head, collector, worker) for worker in tail.workers],
         "events": [
             {"t_s": round(t_s, 3), "event": event, "detail": detail}
@@ -194,10 +196,13 @@ def _worker(head: RunHead, collector: Collector, worker: WorkerFacts) -> dict[st
         "left_s": None if worker.left_s is None else round(worker.left_s, 3),
         "sessions": worker.started,
         "cpu_s": round(worker.cpu_s, 3),
-        "frame_lateness_ms": _lateness(_account(collector, worker).lateness_ms),
+        "judged_turns": _account(collector, worker).judged_turns,
+        "unreliable_turns": _account(collector, worker).unreliable_turns,
+        "frame_lateness_ms": lateness_document(_account(collector, worker).lateness_ms),
     }
 
 
-def _lateness(late: Distribution) -> dict[str, float | int | None]:
+def lateness_document(late: Distribution) -> dict[str, float | int | None]:
+    """How late frames were sent."""
     shown = late.as_dict()
     return {key: shown[key] for key in ("count", "p50", "p99", "max")}

@@ -413,6 +413,8 @@ def _read(db: sqlite3.Connection, directory: Path, held: bool) -> StoredRun:
             lost.append((number, session_id, epoch, scenario))
             continue
         collector.take(msgspec.json.decode(result, type=SessionResult), worker=names[epoch], bundle=bundle)
+    for t_s, live, started in db.execute("SELECT t_s, live, started FROM samples ORDER BY t_s, epoch"):
+        collector.timeline.sample(t_s, live=live, started=started)
     for number, session_id, epoch, scenario in lost:
         collector.take_lost(number, worker=names[epoch], session_id=session_id, scenario=scenario)
     state = _state(row[1], held=held)
