@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SOURCES := voicebench tests examples
 DEMO_OUT := demo-results
 
-.PHONY: help install check test test-fast test-counterparts demo bench soak clean
+.PHONY: help install web browser check test test-fast test-counterparts demo bench soak clean
 
 help:
 	@echo "make demo    a mock agent, a master, two workers: sixteen calls at once, with a report"
@@ -22,6 +22,17 @@ $(VENV)/installed: pyproject.toml voicebench/__init__.py
 
 install: $(VENV)/installed
 
+# What checks the page: types and unit tests, where there is Node. Nothing of it is needed to use voicebench.
+web:
+	@if command -v npm >/dev/null; then \
+	  cd web && npm install --no-package-lock --no-audit --no-fund --silent && npm run --silent check && npm run --silent test; \
+	else echo "no Node here: the page's own checks are left out"; fi
+
+# The browser that looks at it: Debian's.
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
+	  || echo "no chromium here, and no right to install it: the page is not looked at (apt-get install chromium)"
+
 check: install
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
@@ -33,7 +44,7 @@ test-fast: install
 # The fast ones first: they say sooner what is wrong. Most slow tests wait in real time, so two run side by side, a file to
 # a process; those that look at our own lateness run alone. make stops at the first that fails, so the last line speaks
 # for all.
-test: check
+test: check web browser
 	$(BIN)/python -m pytest -m "not slow" -n 2
 	$(BIN)/python -m pytest -m "slow and not alone" -n 2 --dist loadfile
 	$(BIN)/python -m pytest -m alone

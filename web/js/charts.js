@@ -104,9 +104,7 @@ export class Charts {
     this._theme = readTheme();
     this._charts = SPECS.map((spec) => new Chart(spec, this));
     this._wireRange();
-    for (const query of ["(prefers-color-scheme: dark)", "(prefers-contrast: more)"]) {
-      matchMedia(query).addEventListener("change", () => this._repaint());
-    }
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this._repaint());
   }
 
   get theme() {
@@ -238,7 +236,8 @@ class Chart {
   }
 
   repaint() {
-    this._plot?.redraw(false, true);
+    // Bars keep the colours that their paths were made with.
+    this._plot?.redraw(true, true);
   }
 
   /** @param {View | null} view @returns {uPlot.AlignedData} */
@@ -464,7 +463,9 @@ class Chart {
       const isFar = y < top;
       if (!isFar) this._rule(plot, [bbox.left / px, y], [(bbox.left + bbox.width) / px, y], { color: bad, dash: [5, 4], width: 1.5 });
       const text = `${percentile} limit ${exact(limit)}${isFar ? ", above" : ""}`;
-      this._write(plot, text, bbox.left / px + 8, isFar ? top + 28 : y - 8, { color: bad, isBold: true, isOnLines: true });
+      // Not upon the names of the phases, which stand at the top edge.
+      const textY = isFar ? top + 28 : y < top + 28 ? y + 10 : y - 8;
+      this._write(plot, text, bbox.left / px + 8, textY, { color: bad, isBold: true, isOnLines: true });
     }
   }
 

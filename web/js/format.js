@@ -40,7 +40,7 @@ export function percent(share) {
   if (value === 0 || value === 100) return number(value);
   if (value > 0 && value < 0.005) return "< 0.01";
   if (value < 100 && value >= 99.995) return "> 99.99";
-  return number(value, value < 1 || value >= 99.95 ? 2 : 1);
+  return number(value, value < 1 || (value >= 99.95 && value < 100) ? 2 : 1);
 }
 
 /**
@@ -84,7 +84,7 @@ export function duration(value_s) {
 /** A limit or a value held against it, as exact as it was given. @param {unknown} value */
 export function exact(value) {
   if (!exists(value)) return NOTHING;
-  return value.toLocaleString("en-US", { maximumSignificantDigits: 10, maximumFractionDigits: 4 }).replace("-", MINUS);
+  return value.toLocaleString("en-US", { maximumFractionDigits: 4 }).replace("-", MINUS);
 }
 
 /** The time of day, here: "14:32". @param {unknown} unix_s */

@@ -77,13 +77,15 @@ function drawControls(view) {
   const isCut = isDisconnected(view);
   const runs = state === "ramping" || state === "steady" || state === "stopping";
   // Whoever has just pressed the one button goes on with the other.
-  const hadFocus = document.activeElement === start && runs;
+  const hasFocus = document.activeElement === start || document.activeElement === document.body;
+  const goesOn = hasStarted && runs && hasFocus;
+  if (runs) hasStarted = false;
   setShown(stop, runs);
   stop.disabled = isCut || isBusy || !snapshot?.can.stop;
   setText(stop, state === "stopping" ? "Cut calls" : "Stop run");
   setShown(start, state === "idle" && Boolean(snapshot?.can.start));
   start.disabled = isCut || isBusy;
-  if (hadFocus) stop.focus();
+  if (goesOn) stop.focus();
   if (dialog.open && (isCut || !runs)) dialog.close();
   if (dialog.open && snapshot) drawDialog(snapshot);
 }
@@ -123,6 +125,7 @@ function phaseInWords({ name, to_s, calls }) {
 // --- Start and Stop ----------------------------------------------------------------------------------------------
 
 let isBusy = false;
+let hasStarted = false;
 
 /**
  * @param {(what: "start" | "stop", body: object) => Promise<void>} post
@@ -142,9 +145,15 @@ export function wireControls(post, look) {
     } finally {
       isBusy = false;
       drawControls(look());
+      // A button that is disabled loses the focus, and does not get it back by itself.
+      const button = what === "start" ? start : stop;
+      if (document.activeElement === document.body) button.focus();
     }
   };
-  start.addEventListener("click", () => say("start", {}));
+  start.addEventListener("click", () => {
+    hasStarted = true;
+    say("start", {});
+  });
   stop.addEventListener("click", () => {
     const { snapshot } = look();
     if (!snapshot) return;

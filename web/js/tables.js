@@ -36,7 +36,7 @@ export function drawTurns(turns) {
     setShown(body, own.length > 0);
     setText(byId(`about-${group.expect}`), aboutGroup(group, own));
     const heading = body.firstElementChild;
-    sync(body, [null, ...own], (turn) => (turn ? `${turn.scenario}\n${turn.id}` : ""), (turn) => {
+    sync(body, [null, ...own], (turn) => (turn ? keyOf(turn) : ""), (turn) => {
       if (!turn) return /** @type {HTMLTableRowElement} */ (heading);
       return createTurn(turn, hasSeveral);
     }, (row, turn) => turn && updateTurn(row, turn));
@@ -44,6 +44,9 @@ export function drawTurns(turns) {
   setShown(byId("no-turns"), turns.length === 0);
   setShown(byId("few"), turns.some((turn) => PERCENTILES.some((name) => isFew(name, turn.times_ms?.count))));
 }
+
+/** All that does not change while a run goes on: another run may follow at the same address. @param {TurnRow} turn */
+const keyOf = ({ scenario, position, id, audio, text }) => [scenario, position, id, audio, text].join("\n");
 
 /** @param {(typeof GROUPS)[number]} group @param {TurnRow[]} turns */
 function aboutGroup({ expect, words, limit }, turns) {
@@ -131,7 +134,7 @@ function drawMini(cell, { p95_over_time }) {
 
 /** @param {Worker[]} workers @param {number} n @param {string | null} join */
 function drawWorkers(workers, n, join) {
-  sync(byId("worker-rows"), workers, (worker) => worker.name, createWorker, updateWorker);
+  sync(byId("worker-rows"), workers, (worker) => `${worker.name}\n${worker.host}`, createWorker, updateWorker);
   setShown(byId("worker-table"), workers.length > 0);
   setShown(byId("no-workers"), workers.length === 0);
   setShown(byId("about-lateness"), workers.length > 0);
@@ -181,7 +184,7 @@ const SIGNS = /** @type {Record<string, string>} */ ({ bad: "bad:", warn: "warni
 
 /** @param {RunEvent[]} events */
 function drawEvents(events) {
-  sync(byId("event-list"), events.toReversed(), ({ n }) => String(n), createEvent, () => {});
+  sync(byId("event-list"), events.toReversed(), ({ n, t_s, event, detail }) => [n, t_s, event, detail].join("\n"), createEvent, () => {});
   setShown(byId("no-events"), events.length === 0);
 }
 

@@ -33,7 +33,7 @@ function drawAssertions({ assertions, trusted }) {
     setText(tag, text);
   });
   setShown(byId("no-assertions"), assertions.length === 0);
-  sync(byId("assertion-list"), assertions, (each) => `${each.scenario} ${each.name}`, createAssertion, (row, each) => {
+  sync(byId("assertion-list"), assertions, ({ scenario, name, limit }) => [scenario, name, limit].join("\n"), createAssertion, (row, each) => {
     updateAssertion(row, each, trusted);
   });
 }
@@ -62,9 +62,9 @@ function updateAssertion(row, assertion, trusted) {
     setClass(row, kind);
     sign.replaceChildren(icon(kind), spoken(word));
   }
-  setText(value, valueOf(assertion.name, assertion.actual));
+  setText(value, valueOf(assertion, assertion.actual));
   const canTell = assertion.state !== "cant_tell";
-  setText(note, canTell ? "" : `of reliable turns alone: ${valueOf(assertion.name, assertion.actual_reliable)}`);
+  setText(note, canTell ? "" : `of reliable turns alone: ${valueOf(assertion, assertion.actual_reliable)}`);
   setShown(note, !canTell);
   const place = placeOf(assertion);
   setShown(meter, place !== null);
@@ -73,11 +73,16 @@ function updateAssertion(row, assertion, trusted) {
   setStyle(/** @type {HTMLElement} */ (meter.children[1]), "left", `${place.limit.toFixed(1)}%`);
 }
 
-/** @param {string} name @param {number | null} value */
-function valueOf(name, value) {
+/**
+ * A value held against its limit. It is rounded only as far as one still sees on which side it lies.
+ * @param {Pick<Assertion, "name" | "limit">} assertion
+ * @param {number | null} value
+ */
+export function valueOf({ name, limit }, value) {
   if (value === null) return "nothing measured";
   if (!name.endsWith("_ms")) return exact(value);
-  return `${Math.abs(value) >= 100 ? number(value) : exact(value)} ms`;
+  const isClear = Math.abs(value) >= 100 && Math.round(value) !== Math.round(limit);
+  return `${isClear ? number(value) : exact(value)} ms`;
 }
 
 /** Where a limit lies on its meter, unless the value is far beyond. */
