@@ -60,6 +60,7 @@ FLOORS: dict[str, int] = {
     "voicebench.mock_server": 2,
     "voicebench.mock_truth": 2,
     "voicebench.page": 2,
+    "voicebench.reports": 2,
     "voicebench.run_folder": 2,
     "voicebench.worker": 2,
     # The roof.

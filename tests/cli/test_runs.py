@@ -18,6 +18,13 @@ assert: {max_missed_responses: 0}
 """
 
 
+REPORTS = ("report.json", "report.html", "report.md", "junit.xml")
+
+
+def reports_in(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in REPORTS}
+
+
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch) -> Path:
     """A folder with a virtual run, a run that lost a worker, and one whose master was killed."""
@@ -35,11 +42,11 @@ def results(tmp_path: Path, monkeypatch) -> Path:
 
 
 def test_a_report_made_again_is_the_same_to_the_byte(results, capsys):
-    written = (results / "good" / "report.json").read_bytes()
+    written = reports_in(results / "good")
     assert main(["report", "good", "-q"]) == 0
-    assert (results / "good" / "report.json").read_bytes() == written
+    assert reports_in(results / "good") == written
     assert main(["report", str(results / "good"), "--json", "-"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(written)
+    assert json.loads(capsys.readouterr().out) == json.loads(written["report.json"])
 
 
 def test_a_report_of_a_run_that_lost_sessions_names_them_and_has_its_exit_code(results, capsys):
@@ -49,6 +56,27 @@ def test_a_report_of_a_run_that_lost_sessions_names_them_and_has_its_exit_code(r
     assert "2 lost" in shown.out
     report = json.loads((results / "lost" / "report.json").read_text())
     assert [each["outcome"]["state"] for each in report["sessions"]] == ["finished", "lost", "lost"]
+
+
+@pytest.mark.parametrize(("run", "word"), [("good", "Passed"), ("lost", "Incomplete"), ("killed", "Incomplete")])
+def test_all_reports_are_made_of_every_run_that_is_over(results, run, word):
+    main(["report", run, "-q"])
+    assert all(reports_in(results / run).values())
+    assert (results / run / "report.md").read_text().startswith(f"# {word}")
+
+
+def test_a_report_that_can_not_be_written_is_told_and_the_exit_code_stays(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "no" / "such" / "file"))
+    (tmp_path / "asked.yaml").write_text(MOCK)
+    assert main(["run", "asked.yaml", "-q", "--out", "out"]) == 0
+    assert "warning: $GITHUB_STEP_SUMMARY" in capsys.readouterr().err
+    (tmp_path / "out" / "report.md").unlink()
+    (tmp_path / "out" / "report.md").mkdir()
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    assert main(["report", "out", "-q"]) == 0
+    assert "report.md: cannot be written: Is a directory" in capsys.readouterr().err
+    assert (tmp_path / "summary.md").read_text().startswith("# Passed")
 
 
 def test_a_run_whose_master_was_killed_gets_the_report_of_what_was_acknowledged(results, capsys):
@@ -116,10 +144,12 @@ def test_a_run_with_workers_gives_the_same_report_again_to_the_byte(tmp_path):
     (tmp_path / "talk.yaml").write_text(TALK)
     flags = ("--realtime", "-u", "4", "-n", "8", "--workers", "2", "--record", "all", "--out", "out")
     ran = voicebench("run", "talk.yaml", *flags, cwd=tmp_path)
-    written = (tmp_path / "out" / "report.json").read_bytes()
-    assert len(json.loads(written)["accounting"]["by_worker"]) == 2
+    written = reports_in(tmp_path / "out")
+    report = json.loads(written["report.json"])
+    assert len(report["accounting"]["by_worker"]) == 2
+    assert any(report["timeline"]["live"])
     again = voicebench("report", "out", cwd=tmp_path)
-    assert (tmp_path / "out" / "report.json").read_bytes() == written
+    assert reports_in(tmp_path / "out") == written
     assert (again.returncode, again.stdout) == (ran.returncode, ran.stdout)
 
 

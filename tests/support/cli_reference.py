@@ -52,6 +52,7 @@ VARIABLES = {
     "VOICEBENCH_RUN_TIME": "start no sessions after this, likewise",
     "VOICEBENCH_SPAWN_RATE": "rate at which callers join, likewise",
     "VOICEBENCH_OUT": "folder for report and recordings",
+    "GITHUB_STEP_SUMMARY": "a file that the report in Markdown is appended to, as GitHub's jobs have it",
     "VOICEBENCH_HEADLESS": "1: no status page, unless `--page` asks for one",
     "NO_COLOR": "no colours",
     "TERM=dumb": "progress as lines instead of a live block, as wherever standard error is no terminal",

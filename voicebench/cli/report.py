@@ -25,7 +25,8 @@ def command(run: str, json_to: str | None, quiet: bool) -> int:
       voicebench report voicebench-results/booking-20260131-101500
       voicebench report booking-20260131-101500 --json - | jq .summary
 
-    RUN is the folder of a run, or its name in voicebench-results. report.json in it is written anew.
+    RUN is the folder of a run, or its name in voicebench-results. report.json, report.html, report.md and junit.xml in
+    it are written anew.
 
     A run whose master was killed gets the report of everything that had been acknowledged, which says that it is
     incomplete. One that still goes on is shown as it stands, and nothing is written.

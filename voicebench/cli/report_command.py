@@ -10,6 +10,7 @@ import msgspec
 
 from voicebench.bundle_files import write_file
 from voicebench.cli.output import emit_json, json_bytes, say
+from voicebench.cli.run_command import write_further
 from voicebench.cli.settle import refuse_unwritable
 from voicebench.cli.show import show_report
 from voicebench.errors import TesterError, UsageError
@@ -39,6 +40,8 @@ def report_command(run: Path, json_to: str | None, *, quiet: bool) -> int:
             write_file(path, json_bytes(report))
         except OSError as error:
             raise TesterError(f"{path}: the report cannot be written: {error.strerror}") from None
+    if folder / REPORT in targets:
+        write_further(report, stored.collector.details(), folder)
     if json_to == "-":
         emit_json(report)
     elif not quiet:

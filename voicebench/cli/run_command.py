@@ -144,6 +144,7 @@ def write_and_show(
         trouble: What voided the run, to be told once the report is written.
     """
     _write(report, flags, directory)
+    write_further(report, details, directory)
     if not flags.quiet and flags.json_to != "-":
         show_report(report, details=details, directory=directory)
     if trouble is not None:
@@ -151,6 +152,15 @@ def write_and_show(
     if verdict.exit_code:
         say(f"exit {verdict.exit_code}: {verdict.reasons[0]}")
     return verdict.exit_code
+
+
+def write_further(report: Mapping[str, Any], details: Mapping[str, str], directory: Path | None) -> None:
+    """The reports for people and pipelines. What can't be written is said, and changes no verdict."""
+    from voicebench.reports.writing import append_summary, write_reports
+
+    troubles = [] if directory is None else write_reports(directory, report, details)
+    for trouble in troubles + append_summary(report, details, os.environ):
+        say(f"warning: {trouble}")
 
 
 def _write(report: Mapping[str, Any], flags: RunFlags, directory: Path | None) -> None:

@@ -76,7 +76,7 @@ def _print_tester(out: Console, report: Mapping[str, Any]) -> None:
 
 def _print_files(out: Console, report: Mapping[str, Any], directory: Path) -> None:
     kept = sum(1 for session in report["sessions"] if session["bundle"] is not None)
-    out.print(f"\nreport      {directory / 'report.json'}", markup=False)
+    out.print(f"\nreport      {directory / 'report.html'} (and report.json, report.md, junit.xml)", markup=False)
     where = f"{directory / 'bundles'} ({count(kept, 'session')})" if kept else "none kept (--record all keeps them all)"
     out.print(f"recordings  {where}", markup=False)
 
