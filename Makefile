@@ -62,6 +62,7 @@ bench: install
 	PYTHONPATH=. $(BIN)/python tests/bench/bench_virtual.py
 	PYTHONPATH=. $(BIN)/python tests/bench/bench_master.py
 	PYTHONPATH=. $(BIN)/python tests/bench/bench_truth.py
+	PYTHONPATH=. $(BIN)/python tests/bench/bench_page.py
 
 clean:
 	rm -rf $(VENV) $(DEMO_OUT) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
