@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Tests start hundreds of processes: each would compile the whole package anew.
+unexport PYTHONDONTWRITEBYTECODE
 SOURCES := voicebench tests examples
 DEMO_OUT := demo-results
 
@@ -41,12 +43,12 @@ check: install
 test-fast: install
 	$(BIN)/python -m pytest -m "not slow" -n 2
 
-# The fast ones first: they say sooner what is wrong. Most slow tests wait in real time, so two run side by side, a file to
+# The fast ones first: they say sooner what is wrong. Most slow tests wait in real time, so three run side by side, a file to
 # a process; those that look at our own lateness run alone. make stops at the first that fails, so the last line speaks
 # for all.
 test: check web browser
 	$(BIN)/python -m pytest -m "not slow" -n 2
-	$(BIN)/python -m pytest -m "slow and not alone" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "slow and not alone" -n 3 --dist loadfile --durations 12
 	$(BIN)/python -m pytest -m alone
 
 # Against the single-machine package of the same name, in an environment of its own.

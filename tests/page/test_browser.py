@@ -63,6 +63,10 @@ def look(browser: Browser) -> Iterator[Callable[..., Opened]]:
     assert complaints == []
 
 
+ENDED_BY_HAND = "Interrupted|Done: can’t be trusted"
+"""The latter goes first on a machine that was too busy, and says so."""
+
+
 def begin(runs: Runs, *flags: str, n_workers: int = 2, **rest: Any) -> tuple[Master, list[subprocess.Popen[str]]]:
     master = runs.master("-w", str(n_workers), *flags, **rest)
     return master, [runs.worker(master, f"w{n}") for n in range(1, n_workers + 1)]
@@ -160,7 +164,10 @@ def test_a_run_from_start_to_end(runs, look):
             assert row["times_ms"]["p95"] == by_turn[row["id"]]["response_latency_ms"]["p95"]
             assert f"{int(row['times_ms']['p95'] + 0.5):,}" in page.text(f"#turns-respond tr:has-text('{row['id']}')")
     assert report["run"]["reasons"] == [] or report["run"]["reasons"][0] in page.text("#banners")
-    assert "report.json" in page.page.locator("#banners a").first.get_attribute("href")
+    links = page.page.locator("#banners a")
+    assert [links.nth(n).get_attribute("href") for n in range(links.count())] == [
+        f"/files/{name}" for name in ("report.html", "report.md", "report.json", "junit.xml")
+    ]
     reads_with_the_keyboard(page)
     assert master.end() in (0, 4)
     page.until("#fresh", "the master has ended", 20)
@@ -188,11 +195,12 @@ def test_stop_lets_calls_finish_and_cut_ends_them(runs, look):
     page.page.locator("#stop").click()
     page.page.locator("#drain").click()
     page.until("#banners", "Letting|Writing|finish|Interrupted|stopped", 10)
-    page.until("#pill", "Interrupted", 30)
+    page.until("#pill", ENDED_BY_HAND, 30)
     report = master.report
-    assert (report["accounting"]["cut"], report["run"]["verdict"]) == (0, "interrupted")
+    assert report["accounting"]["cut"] == 0
+    assert not report["run"]["complete"]
     assert [each["detail"] for each in report["events"] if each["event"] == "drain"] == ["stopped from the page"]
-    assert master.end() == 130
+    assert master.end() in (130, 4)
 
     master, _ = begin(runs, "-u", "4", "-t", "5m", n_workers=1)
     page = look(master.url)
@@ -200,10 +208,10 @@ def test_stop_lets_calls_finish_and_cut_ends_them(runs, look):
     page.page.wait_for_function("() => document.querySelector('#account-line').innerText.includes('4 live')")
     page.page.locator("#stop").click()
     page.page.locator("#cut-now").click()
-    page.until("#pill", "Interrupted", 30)
+    page.until("#pill", ENDED_BY_HAND, 30)
     assert master.report["accounting"]["cut"] > 0
     assert agrees(page, master.report["summary"], master.report["accounting"]) == []
-    assert master.end() == 130
+    assert master.end() in (130, 4)
 
 
 def test_a_worker_that_is_killed_is_lost_on_the_page_as_in_the_report(runs, look):
@@ -241,12 +249,32 @@ def test_a_run_that_breaks_its_limit_says_which(runs, look):
     runs.write("slow.yaml", limit_ms=100)
     master, _ = begin(runs, "-u", "2", "-n", "4", file="slow.yaml", n_workers=1)
     page = look(master.url)
-    page.until("#assertion-list", "failing", 30)
+    page.until("#assertion-list", "failing|can’t tell|not decided", 30)
     page.until("#pill", "Done: ", 30)
     report = master.report
     assert report["run"]["reasons"][-1] in page.text("#banners") or report["run"]["exit_code"] == 4
     assert "p95_response_latency_ms" in page.text("#event-list")
     assert master.end() in (1, 4)
+
+
+def test_a_run_can_be_run_again_with_workers_that_stay(runs, look):
+    master = runs.master("-u", "2", "-n", "2")
+    worker = runs.worker(master, "w1", "--stay")
+    page = look(master.url)
+    page.until("#pill", "Done", 40)
+    first = page.ask("/api/snapshot")["run_id"]
+    page.page.locator("#start", has_text="Run again").click()
+    page.until("#pill", "Ready|Steady|Finishing", 20)
+    page.until("#pill", "Done", 40)
+    snapshot = until_agrees(page)
+    assert snapshot["run_id"] == f"{first}-2"
+    again = json.loads((master.out.with_name(f"{master.out.name}-2") / "report.json").read_text())
+    assert (again["run"]["id"], again["accounting"]["finished"]) == (f"{first}-2", 2)
+    assert master.report["accounting"]["finished"] == 2  # the first is still there
+    assert [each["id"] for each in again["workers"]] == ["w1"]
+    assert master.end() in (0, 4)
+    worker.send_signal(signal.SIGINT)
+    assert worker.wait(timeout=30) == 130
 
 
 def test_an_overloaded_generator_comes_before_everything_else(runs, look):

@@ -113,8 +113,8 @@ class Runs:
         )  # fmt: skip
         return Master(process, out)
 
-    def worker(self, master: Master, name: str) -> subprocess.Popen[str]:
-        return self._start("worker", "--master", master.address, "--name", name)
+    def worker(self, master: Master, name: str, *flags: str) -> subprocess.Popen[str]:
+        return self._start("worker", "--master", master.address, "--name", name, *flags)
 
     def _start(self, *arguments: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}

@@ -8,7 +8,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from gevent.socket import wait_read
 from voicebench.children import Children, default_workers
 from voicebench.cli.live import View, choose_view
 from voicebench.cli.output import say
-from voicebench.cli.run_command import Keep, Settled, make_directory, write_and_show
+from voicebench.cli.run_command import Keep, Settled, make_directory, name_of_run, write_and_show
 from voicebench.cli.settle import MasterFlags, RunFlags
 from voicebench.cli.signals import Signals
 from voicebench.clock import monotonic_s
@@ -31,7 +31,7 @@ from voicebench.master.picture import PageFacts
 from voicebench.master.report import RunHead, run_head
 from voicebench.master.store import Placing
 from voicebench.page.source import NotNowError
-from voicebench.run_folder import discard
+from voicebench.run_folder import discard, run_id_of
 from voicebench.scenario.shipping import pack
 from voicebench.session import prepare, shortest_session_s
 from voicebench.wire.messages import RunPlan
@@ -49,29 +49,59 @@ WORTH_SAYING = ("join", "leave", "left", "lost", "unable", "error")
 
 def hold_with_children(settled: Settled, flags: RunFlags) -> int:
     """`run`: the workers are processes of this machine. Returns the exit code."""
-    n_workers = flags.workers or default_workers(settled.load.callers)
-    children = Children()
     page = open_page(flags)
-    try:
-        link = MasterLink(children.endpoint)
-        children.start(n_workers)
-        return _hold(settled, flags, link, _Awaited(n_workers, CHILDREN_READY_S), children=children, page=page)
-    finally:
-        children.close()
-        if page is not None:
-            page.close()
+
+    def hold(settled: Settled, flags: RunFlags) -> int:
+        n_workers = flags.workers or default_workers(settled.load.callers)
+        children = Children()
+        try:
+            link = MasterLink(children.endpoint)
+            children.start(n_workers)
+            return _hold(settled, flags, link, _Awaited(n_workers, CHILDREN_READY_S), children=children, page=page)
+        finally:
+            children.close()
+
+    return _hold_again_and_again(hold, settled, flags, page)
 
 
 def hold_with_workers(settled: Settled, flags: RunFlags, own: MasterFlags, endpoint: str) -> int:
     """`master`: the workers come by themselves. Returns the exit code."""
     link = MasterLink(endpoint)
-    page = open_page(flags)
+    try:
+        page = open_page(flags)
+    except BaseException:
+        link.close()
+        raise
     by_hand = "Enter" if page is None else "Enter, or Start on the page"
     what = by_hand if own.wait else count(own.expect_workers, "worker")
     say(f"listening at {link.address.removeprefix('tcp://')}, waiting for {what}")
     awaited = _Awaited(own.expect_workers, own.join_timeout, wait=own.wait)
+    links = [link]
+
+    def hold(settled: Settled, flags: RunFlags) -> int:
+        own_link = links.pop() if links else MasterLink(link.address)
+        return _hold(settled, flags, own_link, awaited, insecure=own.insecure, page=page)
+
+    return _hold_again_and_again(hold, settled, flags, page)
+
+
+def _hold_again_and_again(
+    hold: Callable[[Settled, RunFlags], int], settled: Settled, flags: RunFlags, page: RunPage | None
+) -> int:
+    """One run, and with `--stay` as many as somebody asks for. Returns the exit code of the last."""
+    first = flags.out
+    n_runs = 1
     try:
-        return _hold(settled, flags, link, awaited, insecure=own.insecure, page=page)
+        while True:
+            exit_code = hold(settled, flags)
+            if page is None or not page.wants_again():
+                return exit_code
+            if first is not None:
+                while (out := first.parent / f"{run_id_of(first)}-{n_runs + 1}").exists():
+                    n_runs += 1
+                flags = replace(flags, out=out)
+            settled = replace(settled, run_id=name_of_run(flags, settled.loaded))
+            n_runs += 1
     finally:
         if page is not None:
             page.close()
@@ -117,7 +147,7 @@ def _hold(
     directory = make_directory(flags, settled.run_id, os.environ)
     core = Core(
         link, coordinator, _head(settled, insecure), _placing(settled), directory, lambda: held.signals.exit_code,
-        settled.notes, None if page is None else _page_facts(settled, link, awaited, page, own_workers=bool(children)),
+        settled.notes, None if page is None else _page_facts(settled, flags, link, awaited, page, children),
     )  # fmt: skip
     view = choose_view(lambda: core.snapshot, quiet=flags.quiet)
     held = Held(core, view, settled.load.stop_timeout_s, children, has_page=page is not None)
@@ -142,18 +172,19 @@ def _hold(
         )
     finally:
         if page is not None:
-            page.conclude(directory)
+            page.conclude()
 
 
 def _page_facts(
-    settled: Settled, link: MasterLink, awaited: _Awaited, page: RunPage, *, own_workers: bool
+    settled: Settled, flags: RunFlags, link: MasterLink, awaited: _Awaited, page: RunPage, children: Children | None
 ) -> PageFacts:
     address = link.address.removeprefix("tcp://")
     return PageFacts(
         scenarios=settled.scenarios,
         record=settled.keep,
-        join=None if own_workers else f"voicebench worker --master {address}",
+        join=f"voicebench worker --master {address}" if children is None else None,
         waits=awaited.wait,
+        stays=flags.stay,
         csrf=page.csrf,
     )
 

@@ -37,7 +37,7 @@ class RunPage:
         self._guard = Guard(host)
         self._stay = flags.stay
         self._page: Page | None = None
-        self._core: Core | None = None
+        self._source = _Source()
         self.url = url_of(self._listener)
         if not flags.quiet:
             say(f"page: {self.url}")
@@ -47,18 +47,19 @@ class RunPage:
         return self._guard.csrf
 
     def show(self, core: Core, held: Held, directory: Path | None) -> None:
-        """From now on browsers are answered."""
-        self._core = core
-        self._page = Page(_Source(core, held, directory), self._guard, self._listener)
+        """From now on browsers are answered, and this is the run they see."""
+        self._source.core, self._source.held, self._source.directory = core, held, directory
+        if self._page is None:
+            self._page = Page(self._source, self._guard, self._listener)
 
-    def conclude(self, directory: Path | None) -> None:
-        """Show how the run ended; with `--stay`, until somebody ends the program."""
-        assert self._core is not None
-        verdict = self._core.verdict
-        if verdict is None:
+    def conclude(self) -> None:
+        """Show how the run ended."""
+        core, directory = self._source.core, self._source.directory
+        if core is None or core.verdict is None:
             return
+        verdict = core.verdict
         files = [name for name in FILE_TYPES if directory is not None and (directory / name).is_file()]
-        self._core.conclude_page(
+        core.conclude_page(
             Result(
                 verdict=verdict.verdict,
                 exit_code=verdict.exit_code,
@@ -68,8 +69,20 @@ class RunPage:
                 files=tuple(files),
             )
         )
-        if self._stay:
-            self._wait_for_signal()
+
+    def wants_again(self) -> bool:
+        """With `--stay`: whether somebody presses Run again, or Ctrl-C first."""
+        if not self._stay:
+            return False
+        say(f"the page stays at {self.url}: Run again there, or Ctrl-C to end")
+        self._source.wants_again.clear()
+        ended = Event()
+        signals = Signals(lambda name: ended.set(), lambda name: ended.set())
+        try:
+            gevent.wait([ended, self._source.wants_again], count=1)
+        finally:
+            signals.close()
+        return not ended.is_set()
 
     def close(self) -> None:
         """Nobody is answered any more."""
@@ -77,31 +90,24 @@ class RunPage:
             self._page.close()
         self._listener.close()
 
-    def _wait_for_signal(self) -> None:
-        say(f"the page stays at {self.url}: Ctrl-C to end")
-        ended = Event()
-        signals = Signals(lambda name: ended.set(), lambda name: ended.set())
-        try:
-            ended.wait()
-        finally:
-            signals.close()
-
 
 class _Source:
-    """What the page asks of a run: `page.source.Source`."""
+    """What the page asks of the run that it shows: `page.source.Source`."""
 
-    def __init__(self, core: Core, held: Held, directory: Path | None) -> None:
-        self._core = core
-        self._held = held
-        self._directory = directory
+    def __init__(self) -> None:
+        self.core: Core | None = None
+        self.held: Held | None = None
+        self.directory: Path | None = None
+        self.wants_again = Event()
 
     @property
     def picture(self) -> Picture | None:
-        return self._core.picture
+        return None if self.core is None else self.core.picture
 
     def history(self) -> bytes:
+        assert self.core is not None
         answers: list[bytes] = []
-        self._core.ask_history(answers.append)
+        self.core.ask_history(answers.append)
         until_s = monotonic_s() + ANSWER_S
         while not answers:
             if monotonic_s() > until_s:
@@ -110,13 +116,19 @@ class _Source:
         return answers[0]
 
     def start(self) -> None:
-        self._held.start_by_hand()
+        assert self.core is not None
+        assert self.held is not None
+        if self.core.may_run_again:
+            self.wants_again.set()
+        else:
+            self.held.start_by_hand()
 
     def stop(self, how: How) -> None:
-        self._held.stop_by_hand(how)
+        assert self.held is not None
+        self.held.stop_by_hand(how)
 
     def file(self, name: str) -> Path | None:
-        if self._directory is None or not self._core.done:
+        if self.core is None or self.directory is None or not self.core.done:
             return None
-        path = self._directory / name
+        path = self.directory / name
         return path if path.is_file() else None

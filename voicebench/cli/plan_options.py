@@ -98,7 +98,9 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         help="Where the status page is, on this machine.  [default: 127.0.0.1:8089, or a free port if that is taken]",
     ),
     click.option("--headless", cls=Advanced, is_flag=True, help="No status page (also: VOICEBENCH_HEADLESS=1)."),
-    click.option("--stay", cls=Advanced, is_flag=True, help="Keep the status page after the run, until Ctrl-C."),
+    click.option(
+        "--stay", cls=Advanced, is_flag=True, help="Keep the page after the run, with Run again, until Ctrl-C."
+    ),
     click.option(
         "-a",
         "--adapter",

@@ -74,7 +74,7 @@ def settle(flags: RunFlags, environment: Mapping[str, str], *, agent_is_called_h
         further = idle_callers(load)
     _refuse_small_budget(load.max_audio_s, scenarios)
     return Settled(
-        run_id=run_id_of(flags.out) if flags.out is not None else new_run_id(loaded.plan.name),
+        run_id=name_of_run(flags, loaded),
         loaded=loaded,
         scenarios=tuple(scenarios),
         load=load,
@@ -82,6 +82,11 @@ def settle(flags: RunFlags, environment: Mapping[str, str], *, agent_is_called_h
         virtual=virtual,
         notes=(*notes, *further),
     )
+
+
+def name_of_run(flags: RunFlags, loaded: LoadedPlan) -> str:
+    """After its folder, or after the plan and the time."""
+    return run_id_of(flags.out) if flags.out is not None else new_run_id(loaded.plan.name)
 
 
 def run_command(flags: RunFlags) -> int:

@@ -20,9 +20,10 @@ def _not_blank(ctx: click.Context, parameter: click.Parameter, value: str | None
     callback=_not_blank, help="Where the master listens.",
 )  # fmt: skip
 @click.option("--name", callback=_not_blank, help="What the report calls this worker.  [default: host and process]")
+@click.option("--stay", is_flag=True, help="Wait for the next run when one is over, until Ctrl-C.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 @click.option("--parent", type=int, hidden=True)
-def command(address: str, name: str | None, quiet: bool, parent: int | None) -> int:
+def command(address: str, name: str | None, stay: bool, quiet: bool, parent: int | None) -> int:
     """Hold sessions for a master: wait for it, take part in its run, hand everything in, go.
 
     \b
@@ -42,4 +43,4 @@ def command(address: str, name: str | None, quiet: bool, parent: int | None) -> 
     """
     from voicebench.cli.worker_command import worker_command
 
-    return worker_command(address, name, quiet=quiet, parent=parent)
+    return worker_command(address, name, quiet=quiet, parent=parent, stay=stay)

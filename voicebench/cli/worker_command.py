@@ -6,6 +6,9 @@ import os
 import platform
 import secrets
 import socket
+from collections.abc import Callable
+
+import gevent
 
 from voicebench import __version__
 from voicebench.children import bind_to_parent
@@ -19,23 +22,35 @@ from voicebench.worker.node import Node
 NAME_LENGTH = 100
 
 
-def worker_command(address: str, name: str | None, *, quiet: bool, parent: int | None) -> int:
-    """Be a worker until the run is over, and return the exit code."""
+AGAIN_S = 1.0
+"""Between two runs: a master that has just ended may still refuse."""
+
+
+def worker_command(address: str, name: str | None, *, quiet: bool, parent: int | None, stay: bool = False) -> int:
+    """Be a worker until the run is over, or with `stay` until somebody ends it, and return the exit code."""
     if parent is not None:
         bind_to_parent(parent)
     try:
         endpoint = to_connect(address)
     except ValueError as error:
         raise UsageError(f"--master: {error}") from None
-    node = Node(endpoint, _hello(name), os.environ, (lambda text: None) if quiet else say)
-    if not quiet:
-        say(f"looking for a master at {endpoint.removeprefix('tcp://')}")
+    while True:
+        exit_code, is_over = _one_run(endpoint, name, (lambda text: None) if quiet else say)
+        if not stay or is_over or exit_code == UsageError.exit_code:
+            return exit_code
+        gevent.sleep(AGAIN_S)
+
+
+def _one_run(endpoint: str, name: str | None, tell: Callable[[str], None]) -> tuple[int, bool]:
+    """The exit code, and whether a signal has ended it."""
+    node = Node(endpoint, _hello(name), os.environ, tell)
+    tell(f"looking for a master at {endpoint.removeprefix('tcp://')}")
     signals = Signals(node.leave, node.cut)
     try:
         exit_code = node.run()
     finally:
         signals.close()
-    return exit_code or signals.exit_code or 0
+    return exit_code or signals.exit_code or 0, signals.exit_code is not None
 
 
 def _hello(name: str | None) -> Hello:

@@ -113,6 +113,11 @@ class Core:
             self._painter.result = result
             self._paint(self._ended_s or monotonic_s())
 
+    @property
+    def may_run_again(self) -> bool:
+        """Whether the page offers to place the same plan once more."""
+        return self._painter is not None and self._painter.may_run_again
+
     def fetching(self, epoch: int) -> bool:
         """Whether recordings of a worker are still to come. In the core's thread."""
         return self._recordings is not None and self._recordings.pending(epoch)

@@ -47,6 +47,8 @@ class PageFacts:
     """The command that starts one more worker; None: nobody has to type one."""
     waits: bool
     """For Start."""
+    stays: bool = False
+    """Whether the page stays when the run is over, and can begin another."""
     csrf: str = ""
     """What requests that change something have to bring."""
 
@@ -109,6 +111,11 @@ class Painter:
 
     def _turns(self) -> dict[str, Any]:
         return turn_rows(self._facts.scenarios, self.head, self._collector)
+
+    @property
+    def may_run_again(self) -> bool:
+        """Whether the run is over and another can be begun."""
+        return self.result is not None and self._facts.stays
 
     # --- the run -----------------------------------------------------------------------------------------------------
 
@@ -176,7 +183,7 @@ class Painter:
             "pill": pill_of(standing),
             "banners": [msgspec.to_builtins(each) | {"text": shortened(each.text)} for each in banners_of(standing)],
             "can": {
-                "start": state == "idle" and self._facts.waits and coordinator.ready > 0,
+                "start": self.may_run_again or (state == "idle" and self._facts.waits and coordinator.ready > 0),
                 "stop": state in ("ramping", "steady", "stopping") and coordinator.phase != "cut",
             },
             "elapsed_s": round(elapsed_s, 3),

@@ -83,7 +83,8 @@ function drawControls(view) {
   setShown(stop, runs);
   stop.disabled = isCut || isBusy || !snapshot?.can.stop;
   setText(stop, state === "stopping" ? "Cut calls" : "Stop run");
-  setShown(start, state === "idle" && Boolean(snapshot?.can.start));
+  setShown(start, (state === "idle" || state === "done") && Boolean(snapshot?.can.start) && !hasEnded(view));
+  setText(start, state === "done" ? "Run again" : "Start run");
   start.disabled = isCut || isBusy;
   if (goesOn) stop.focus();
   if (dialog.open && (isCut || !runs)) dialog.close();
