@@ -148,8 +148,10 @@ def write_and_show(
         details: What the first session that failed for each reason had to say.
         trouble: What voided the run, to be told once the report is written.
     """
-    _write(report, flags, directory)
-    write_further(report, details, directory)
+    try:
+        _write(report, flags, directory)
+    finally:  # of several files each may be the only one that there is room for
+        write_further(report, details, directory)
     if not flags.quiet and flags.json_to != "-":
         show_report(report, details=details, directory=directory)
     if trouble is not None:

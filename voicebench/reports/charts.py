@@ -18,8 +18,10 @@ WRONG = (
     ("missed", "missed response", "p99"),
     ("barge_in_failed", "barge-in failed", "both"),
     ("false_barge_ins", "false barge-in", "p90"),
-    ("failed", "call failed", "bad"),
+    ("spurious_responses", "spurious response", "p95"),
+    ("failed", "session failed", "bad"),
 )
+"""Column of the timeline, its words, its colour: from the bottom up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +37,26 @@ class Line:
 class _Frame:
     """Axes: run time to the right, values upwards."""
 
-    def __init__(self, height: float, duration_s: float, most: float, about: int) -> None:
+    def __init__(self, height: float, duration_s: float, least: float, most: float, about: int) -> None:
         self.height = height
         self.duration_s = max(duration_s, 1.0)
-        self.marks = ticks(most, about)
+        self.marks = list(ticks(most, about))
+        step = self.marks[1]
+        while self.marks[0] > least:  # an agent that talks over the user answers before 0
+            self.marks.insert(0, self.marks[0] - step)
 
     def x(self, t_s: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * t_s / self.duration_s
 
     def y(self, value: float) -> float:
-        return TOP + (self.height - TOP - BOTTOM) * (1 - value / self.marks[-1])
+        return TOP + (self.height - TOP - BOTTOM) * ((self.marks[-1] - value) / (self.marks[-1] - self.marks[0]))
 
     def grid(self) -> list[Markup]:
         right = WIDTH - RIGHT
         drawn = []
         for mark in self.marks:
             y = self.y(mark)
-            drawn.append(tag("line", x1=LEFT, x2=right, y1=y, y2=y, class_="grid"))
+            drawn.append(tag("line", x1=LEFT, x2=right, y1=y, y2=y, class_="grid-line"))
             drawn.append(tag("text", f"{mark:,}", x=LEFT - 8, y=y + 4, text_anchor="end"))
         step_s = next(
             (each for each in _STEPS_S if self.duration_s / each <= 8), _STEPS_S[-1] * (1 + self.duration_s // 691_200)
@@ -103,10 +108,8 @@ def line_chart(
     """Lines over run time, labelled at their ends; a gap where there is no value."""
     limits = limits or {}
     ends_s = [t_s + timeline["window_s"] for t_s in timeline["t_s"]]
-    most = max(
-        [value for line in lines for value in line.values if value is not None] + list(limits.values()), default=0
-    )
-    frame = _Frame(height, ends_s[-1] if ends_s else 0.0, most * 1.05, about)
+    values = [value for line in lines for value in line.values if value is not None] + list(limits.values())
+    frame = _Frame(height, ends_s[-1] if ends_s else 0.0, min(values), max(values) * 1.05, about)
     drawn = frame.grid()
     for label, limit in limits.items():
         y = frame.y(limit)
@@ -150,12 +153,12 @@ def _apart(heights: Sequence[float], lowest: float) -> list[float]:
 
 def wrong_chart(timeline: Mapping[str, Any]) -> Markup | None:
     """What went wrong in each window, stacked; None where nothing did."""
-    stacks = list(zip(*(timeline[name] for name, _, _ in WRONG), strict=True))
+    stacks = list(zip(*([n or 0 for n in timeline[name]] for name, _, _ in WRONG), strict=True))
     most = max((sum(stack) for stack in stacks), default=0)
     if not most:
         return None
     window_s = timeline["window_s"]
-    frame = _Frame(150.0, len(stacks) * window_s, most, 2)
+    frame = _Frame(150.0, len(stacks) * window_s, 0, most, 2)
     drawn = frame.grid()
     for index, stack in enumerate(stacks):
         left, right = frame.x(index * window_s), frame.x((index + 1) * window_s)
@@ -164,9 +167,12 @@ def wrong_chart(timeline: Mapping[str, Any]) -> Markup | None:
             if n:
                 top = frame.y(below + n)
                 width = max(1.0, right - left - 1)
-                drawn.append(tag("rect", x=left, y=top, width=width, height=frame.y(below) - top, class_=f"bar {kind}"))
+                drawn.append(
+                    tag("rect", x=left, y=top, width=width, height=frame.y(below) - top, class_=f"bar-part {kind}")
+                )
             below += n
-    words = ", ".join(f"{sum(timeline[name]):,} {label}" for name, label, _ in WRONG)
+    totals = [sum(stack[place] for stack in stacks) for place in range(len(WRONG))]
+    words = ", ".join(f"{total:,} {label}" for total, (_, label, _) in zip(totals, WRONG, strict=True))
     return picture(WIDTH, 150.0, "What went wrong", f"In all: {words}.", *drawn, key="wrong")
 
 

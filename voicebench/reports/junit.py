@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from xml.etree import ElementTree
 
+from voicebench.reports.digest import was_late
 from voicebench.words import number, shortened
 
 SUITE = "voicebench"
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_GROUNDS = {
-    "unreachable": "the agent was reached",
-    "incomplete": "the run is complete",
-    "untrusted": "the numbers can be trusted",
-    "interrupted": "the run was not interrupted",
-}
 LONGEST_WORDS = 1000
+Case = ElementTree.Element
 
 
 def render_junit(report: Mapping[str, Any]) -> bytes:
@@ -28,12 +24,12 @@ def render_junit(report: Mapping[str, Any]) -> bytes:
     """
     run = report["run"]
     cases = [*(_assertion(run, each) for each in report["assertions"]), *_grounds(report)]
-    failures = sum(case.find("failure") is not None for case in cases)
-    errors = sum(case.find("error") is not None for case in cases)
+    if run["exit_code"] and not any(_went_wrong(case) for case in cases):
+        cases.append(_case(run, "the verdict", broken=(run["verdict"], "; ".join(run["reasons"]))))
     totals = {
         "tests": str(len(cases)),
-        "failures": str(failures),
-        "errors": str(errors),
+        "failures": str(sum(case.find("failure") is not None for case in cases)),
+        "errors": str(sum(case.find("error") is not None for case in cases)),
         "time": f"{run['duration_s']:.3f}",
     }
     root = ElementTree.Element("testsuites", {"name": SUITE, **totals})
@@ -47,45 +43,63 @@ def render_junit(report: Mapping[str, Any]) -> bytes:
         ElementTree.SubElement(properties, "property", {"name": name, "value": _clean(str(run[name]))})
     suite.extend(cases)
     ElementTree.indent(root)
-    text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    return text + b"\n"
+    content: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return content + b"\n"
 
 
-def _assertion(run: Mapping[str, Any], each: Mapping[str, Any]) -> ElementTree.Element:
-    case = _case(run, each["name"], each["scenario"])
+def _went_wrong(case: Case) -> bool:
+    return case.find("failure") is not None or case.find("error") is not None
+
+
+def _assertion(run: Mapping[str, Any], each: Mapping[str, Any]) -> Case:
+    case = _case(run, each["name"], scenario=each["scenario"])
     if each["verdict"] == "pass":
         return case
     actual = "nothing was measured" if each["actual"] is None else f"actual {number(each['actual'])}"
     text = f"{each['name']}: {actual}, the limit is {number(each['limit'])}"
     if each["verdict"] == "cant_tell":
         text += f"; {number(each['actual_reliable'])} without unreliable turns, so nobody can tell"
-    _failure(case, text, each["verdict"])
+    _add(case, "failure", each["verdict"], text)
     return case
 
 
-def _grounds(report: Mapping[str, Any]) -> list[ElementTree.Element]:
-    """What can fail a run beside its assertions."""
-    run = report["run"]
-    cases = []
-    for verdict, name in _GROUNDS.items():
-        case = _case(run, name, None)
-        if run["verdict"] == verdict:
-            _failure(case, "; ".join(run["reasons"]), verdict, kind="error")
-        cases.append(case)
-    case = _case(run, "at least one session succeeded", None)
-    if run["verdict"] == "fail" and all(each["passed"] for each in report["assertions"]):
-        _failure(case, "; ".join(run["reasons"]), "fail")
-    return [*cases, case]
+def _grounds(report: Mapping[str, Any]) -> Iterator[Case]:
+    """What can fail a run beside its assertions. Each is told by itself: only one of them gave the verdict its name."""
+    run, account = report["run"], report["accounting"]
+    verdict, told = run["verdict"], "; ".join(run["reasons"])
+    whole = run["complete"] and verdict not in ("incomplete", "interrupted")
+    trusted = verdict != "untrusted" and not was_late(report) and not account["reasons"].get("generator")
+    ended = account["finished"] + account["failed"] + account["cut"] + account["lost"]
+    every_failed = account["failed"] > 0 and account["failed"] == ended
+    kind = "interrupted" if verdict == "interrupted" else "incomplete"
+    yield _case(run, "the run is complete", broken=None if whole else (kind, told), took_s=run["duration_s"])
+    yield _case(run, "the numbers can be trusted", broken=None if trusted else ("untrusted", told))
+    yield _case(run, "the agent was reached", broken=("unreachable", told) if verdict == "unreachable" else None)
+    case = _case(run, "not every session failed")
+    if every_failed:
+        _add(case, "failure", "fail", f"{account['failed']:,} of {ended:,} sessions failed")
+    yield case
 
 
-def _case(run: Mapping[str, Any], name: str, scenario: str | None) -> ElementTree.Element:
+def _case(
+    run: Mapping[str, Any],
+    name: str,
+    *,
+    scenario: str | None = None,
+    broken: tuple[str, str] | None = None,
+    took_s: float = 0.0,
+) -> Case:
     group = ".".join(_clean(part).replace(".", "_") for part in (run["name"], scenario) if part)
-    return ElementTree.Element("testcase", {"classname": f"{SUITE}.{group}", "name": _clean(name), "time": "0"})
+    attributes = {"classname": f"{SUITE}.{group}", "name": _clean(name), "time": f"{took_s:.3f}"}
+    case = ElementTree.Element("testcase", attributes)
+    if broken is not None:
+        _add(case, "error", *broken)
+    return case
 
 
-def _failure(case: ElementTree.Element, text: str, kind_of: str, *, kind: str = "failure") -> None:
+def _add(case: Case, kind: str, type_of: str, text: str) -> None:
     words = _clean(shortened(text, LONGEST_WORDS))
-    ElementTree.SubElement(case, kind, {"message": words, "type": kind_of}).text = words
+    ElementTree.SubElement(case, kind, {"message": words, "type": type_of}).text = words
 
 
 def _clean(text: str) -> str:

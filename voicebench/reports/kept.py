@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
 from voicebench.bundle_files import read_bundle
 from voicebench.errors import VoicebenchError
 from voicebench.recording import Recording
+from voicebench.reports.incidents import is_broken
 
 SHOWN = 12
 
@@ -23,24 +25,25 @@ class Kept:
     why: str = ""
 
 
-def kept_sessions(folder: Path | None, report: Mapping[str, Any]) -> list[Kept]:
-    """The worst sessions that were recorded, at most twelve."""
+def kept_sessions(folder: Path | None, report: Mapping[str, Any]) -> Iterator[Kept]:
+    """The worst sessions that were recorded, at most twelve, each read when its turn comes."""
     if folder is None:
-        return []
-    recorded = [session for session in report["sessions"] if session.get("bundle")]
-    return [_read(folder, session) for session in sorted(recorded, key=badness)[:SHOWN]]
+        return
+    recorded = (session for session in report["sessions"] if session.get("bundle"))
+    for session in nsmallest(SHOWN, recorded, key=badness):
+        yield _read(folder, session)
 
 
 def badness(session: Mapping[str, Any]) -> tuple[float, ...]:
     """Sorts failed sessions first, then by turns that did not pass, then by the longest wait for an answer."""
     turns = session["turns"]
-    broken = sum(not turn["passed"] and turn["status"] in ("measured", "missed") for turn in turns)
     longest_ms = max((turn["response_latency_ms"] or 0.0 for turn in turns), default=0.0)
-    return (session["outcome"]["state"] != "failed", -broken, -longest_ms)
+    return (session["outcome"]["state"] != "failed", -sum(is_broken(turn) for turn in turns), -longest_ms)
 
 
 def _read(folder: Path, session: Mapping[str, Any]) -> Kept:
     try:
         return Kept(session, read_bundle(folder / session["bundle"]))
     except VoicebenchError as error:
-        return Kept(session, None, str(error))
+        where = str(error).removeprefix(f"{folder}/")  # wherever the run lies now, its report is the same
+        return Kept(session, None, where)

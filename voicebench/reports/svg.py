@@ -1,10 +1,16 @@
-"""SVG as text. Whatever words go in are escaped."""
+"""SVG as text. Whatever words go in are escaped, and cleaned of what turns the text around them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup, escape
+
+from voicebench.reports.foreign import shown
+
+LONGEST_WORDS = 2000
+"""Of a picture's description."""
 
 
 def tag(name: str, *children: str, **attributes: object) -> Markup:
@@ -18,7 +24,7 @@ def tag(name: str, *children: str, **attributes: object) -> Markup:
         for key, value in attributes.items()
         if value is not None
     )
-    content = Markup().join(escape(child) for child in children)
+    content = Markup().join(child if isinstance(child, Markup) else shown(child, LONGEST_WORDS) for child in children)
     return Markup(f"<{name}{written}>{content}</{name}>" if children else f"<{name}{written}/>")
 
 
@@ -60,31 +66,22 @@ def polyline(points: Iterable[tuple[float, float] | None]) -> str:
 def short(value: float) -> str:
     """A coordinate to a tenth of a pixel.
 
-    >>> short(3.0), short(2.345)
-    ('3', '2.3')
+    >>> short(3.0), short(2.345), short(-0.01)
+    ('3', '2.3', '0')
     """
-    return f"{value:.1f}".rstrip("0").rstrip(".")
+    return f"{round(value, 1) + 0.0:.1f}".rstrip("0").rstrip(".")
 
 
-def ticks(most: float, about: int = 4) -> Sequence[float]:
-    """Round numbers from 0 to at least `most`.
+def ticks(most: float, about: int = 4) -> Sequence[int]:
+    """Round whole numbers from 0 to at least `most`.
 
-    >>> ticks(1170), ticks(0), ticks(0.8)
-    ([0, 500, 1000, 1500], [0, 1], [0, 0.2, 0.4, 0.6, 0.8])
+    >>> ticks(1170), ticks(0), ticks(0.8), ticks(7, 2)
+    ([0, 500, 1000, 1500], [0, 1], [0, 1], [0, 5, 10])
     """
-    if most <= 0:
-        return [0, 1]
-    rough = most / about
-    power = 1.0
-    while power > rough:
-        power /= 10
-    while power * 10 <= rough:
-        power *= 10
-    step = next(each * power for each in (1, 2, 2.5, 5, 10) if each * power >= rough * (1 - 1e-9))
-    found = [0.0]
-    while found[-1] < most * (1 - 1e-9):
-        found.append(round(step * len(found), 10))
-    return [int(each) if each == int(each) else each for each in found]
+    rough = max(1.0, most / about)
+    power = 10 ** int(math.log10(rough))
+    step = next(int(each * power) for each in (1, 2, 2.5, 5, 10) if each * power >= rough and each * power % 1 == 0)
+    return [step * n for n in range(max(1, math.ceil(most / step)) + 1)]
 
 
 def _written(value: object) -> str:

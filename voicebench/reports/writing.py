@@ -19,7 +19,7 @@ MAX_SUMMARY_BYTES = 1 << 20
 
 
 def write_reports(folder: Path, report: Mapping[str, Any], details: Mapping[str, str]) -> list[str]:
-    """Everything that is made from the report beside `report.json`.
+    """Everything that is made from the report beside `report.json`, which comes first.
 
     One that can't be made keeps no other from being written.
 
@@ -27,18 +27,16 @@ def write_reports(folder: Path, report: Mapping[str, Any], details: Mapping[str,
         What went wrong, a sentence each.
     """
     makers: dict[str, Callable[[], bytes]] = {
-        MARKDOWN: lambda: render_markdown(report, details).encode(),
         JUNIT: lambda: render_junit(report),
+        MARKDOWN: lambda: _markdown(report, details),
         HTML: lambda: render_html(report, details, kept_sessions(folder, report)),
     }
     troubles = []
     for name, make in makers.items():
         try:
             write_file(folder / name, make())
-        except OSError as error:
-            troubles.append(f"{folder / name}: cannot be written: {error.strerror}")
         except Exception as error:  # noqa: BLE001 - the numbers are in report.json, and are worth more than this file
-            troubles.append(f"{folder / name}: cannot be made: {error!r}; report.json has all numbers")
+            troubles.append(f"{folder / name}: {_why(error)}; report.json has all numbers")
     return troubles
 
 
@@ -47,12 +45,22 @@ def append_summary(report: Mapping[str, Any], details: Mapping[str, str], enviro
     path = environment.get(SUMMARY_VARIABLE)
     if not path:
         return []
-    text = render_markdown(report, details).encode() + b"\n"
     try:
+        text = _markdown(report, details) + b"\n"
         with open(path, "ab") as summary:
             if os.fstat(summary.fileno()).st_size + len(text) > MAX_SUMMARY_BYTES:
                 return [f"${SUMMARY_VARIABLE} ({path}): has no room for the report: GitHub takes 1 MiB a step"]
             summary.write(text)
-    except OSError as error:
-        return [f"${SUMMARY_VARIABLE} ({path}): cannot be written: {error.strerror}"]
+    except Exception as error:  # noqa: BLE001 - as above
+        return [f"${SUMMARY_VARIABLE} ({path}): {_why(error)}"]
     return []
+
+
+def _markdown(report: Mapping[str, Any], details: Mapping[str, str]) -> bytes:
+    return render_markdown(report, details).encode("utf-8", "replace")
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"cannot be written: {error.strerror or error}"
+    return f"cannot be made: {error!r}"
