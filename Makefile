@@ -7,12 +7,12 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := voicebench tests examples
 DEMO_OUT := demo-results
 
-.PHONY: help install web browser check test test-fast test-counterparts demo bench soak clean
+.PHONY: help install web browser check test test-fast test-counterparts demo bench screenshot clean
 
 help:
 	@echo "make demo    a mock agent, a master, two workers: sixteen calls at once, with a report"
 	@echo "make test    formatting, types, and all tests"
-	@echo "make test-fast | test-counterparts | bench | clean"
+	@echo "make test-fast | test-counterparts | bench | screenshot | clean"
 
 # Installed again only when the project's own description of itself changes.
 $(VENV)/installed: pyproject.toml voicebench/__init__.py
@@ -65,6 +65,10 @@ bench: install
 	PYTHONPATH=. $(BIN)/python tests/bench/bench_master.py
 	PYTHONPATH=. $(BIN)/python tests/bench/bench_truth.py
 	PYTHONPATH=. $(BIN)/python tests/bench/bench_page.py
+
+# The README's picture, from a real run of two minutes.
+screenshot: install browser
+	PYTHONPATH=. $(BIN)/python tests/support/screenshot.py
 
 clean:
 	rm -rf $(VENV) $(DEMO_OUT) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

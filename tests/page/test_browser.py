@@ -249,7 +249,7 @@ def test_a_run_that_breaks_its_limit_says_which(runs, look):
     runs.write("slow.yaml", limit_ms=100)
     master, _ = begin(runs, "-u", "2", "-n", "4", file="slow.yaml", n_workers=1)
     page = look(master.url)
-    page.until("#assertion-list", "failing|can’t tell|not decided", 30)
+    page.until("#title-assertions ~ #assertion-tags", "failing|can’t tell|not trusted", 30)
     page.until("#pill", "Done: ", 30)
     report = master.report
     assert report["run"]["reasons"][-1] in page.text("#banners") or report["run"]["exit_code"] == 4
