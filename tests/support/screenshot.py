@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.support.browser import CHROMIUM, Opened, Runs, a_browser
+from tests.support.browser import CHROMIUM, CORES, Opened, Runs, a_browser
 from tests.support.processes import mock_server
 
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "status-page.png"
@@ -50,7 +50,7 @@ def main() -> int:
     flags = [flag for name, value in AGENT.items() for flag in ("-o", f"{name}={value}")]
     with (
         tempfile.TemporaryDirectory() as name,
-        mock_server(*flags, "--capacity", "20", "--fail-rate", "0.02") as agent,
+        mock_server(*flags, "--capacity", "20", "--fail-rate", "0.02", cpu=CORES[0]) as agent,
     ):
         runs = Runs(Path(name), agent)
         (Path(name) / "booking.yaml").write_text(SCENARIO)

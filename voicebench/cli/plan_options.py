@@ -51,6 +51,12 @@ def not_empty(ctx: click.Context, parameter: click.Parameter, value: str | None)
     return value
 
 
+def not_blank(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise click.BadParameter("nothing is written there: give a value, or leave the option out")
+    return value
+
+
 _SHARED: tuple[Callable[[Any], Any], ...] = (
     click.argument("plan_file", metavar="PLAN", type=click.Path(allow_dash=True, readable=False), callback=not_empty),
     click.option("--url", help="The agent's URL (the same as -o url=URL)."),
@@ -94,7 +100,7 @@ _SHARED: tuple[Callable[[Any], Any], ...] = (
         "--page",
         cls=Advanced,
         metavar="ADDRESS[:PORT]",
-        callback=not_empty,
+        callback=not_blank,
         help="Where the status page is, on this machine.  [default: 127.0.0.1:8089, or a free port if that is taken]",
     ),
     click.option("--headless", cls=Advanced, is_flag=True, help="No status page (also: VOICEBENCH_HEADLESS=1)."),

@@ -96,6 +96,8 @@ def run_command(flags: RunFlags) -> int:
         print_dry_run(settled.load, settled.scenarios, virtual=settled.virtual, notes=settled.notes)
         return 0
     if settled.virtual:
+        if flags.page is not None or flags.stay:
+            say("a run on the virtual clock is over in no time and has no status page (--realtime has one)")
         from voicebench.cli.virtual_command import hold_virtual
 
         return hold_virtual(settled, flags)

@@ -5,21 +5,16 @@ from __future__ import annotations
 import click
 
 from voicebench.cli.help import Command
+from voicebench.cli.plan_options import not_blank
 from voicebench.wire.address import DEFAULT_PORT
-
-
-def _not_blank(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not value.strip():
-        raise click.BadParameter("nothing is written there: give a value, or leave the option out")
-    return value
 
 
 @click.command("worker", cls=Command)
 @click.option(
     "--master", "address", metavar="HOST[:PORT]", default=f"127.0.0.1:{DEFAULT_PORT}", show_default=True,
-    callback=_not_blank, help="Where the master listens.",
+    callback=not_blank, help="Where the master listens.",
 )  # fmt: skip
-@click.option("--name", callback=_not_blank, help="What the report calls this worker.  [default: host and process]")
+@click.option("--name", callback=not_blank, help="What the report calls this worker.  [default: host and process]")
 @click.option("--stay", is_flag=True, help="Wait for the next run when one is over, until Ctrl-C.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 @click.option("--parent", type=int, hidden=True)
