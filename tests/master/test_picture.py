@@ -175,6 +175,15 @@ def test_what_was_never_measured_fails_at_the_end():
     assert (shot["state"], shot["progress"], shot["can"]["stop"]) == ("done", 1.0, False)
 
 
+def test_a_master_that_anybody_can_reach_says_so_all_along():
+    stage = Stage()
+    stage.painter.head = a_head(insecure=True)
+    assert what(stage.shot()) == ["idle", "insecure"]
+    stage.start()
+    assert what(stage.shot()) == ["insecure"]
+    assert "forge its results" in stage.shot()["banners"][0]["text"]
+
+
 def test_a_pass_says_so():
     stage = Stage()
     stage.start()

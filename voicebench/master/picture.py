@@ -172,7 +172,15 @@ class Painter:
         elapsed_s = max(0.0, coordinator.run_s(now_s))
         left_s = time_left_s(coordinator, elapsed_s)
         standing = Standing(
-            coordinator, collector, state, self.result, assertions, self.trouble, left_s, self._facts.join
+            coordinator,
+            collector,
+            state,
+            self.result,
+            assertions,
+            self.trouble,
+            left_s,
+            self._facts.join,
+            self.head.insecure,
         )
         return {
             "version": VERSION,

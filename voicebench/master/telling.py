@@ -53,6 +53,7 @@ class Standing:
     trouble: Sequence[str]
     left_s: float | None
     join: str | None
+    insecure: bool = False
 
     @property
     def lost(self) -> list[Peer]:
@@ -107,7 +108,7 @@ def banners_of(standing: Standing) -> list[Banner]:
     """What has to be known beside the numbers."""
     return [
         *_overloaded(standing), *_lost(standing), *_trouble(standing), *_done(standing), *_stopping(standing),
-        *_idle(standing),
+        *_idle(standing), *_insecure(standing),
     ]  # fmt: skip
 
 
@@ -156,7 +157,7 @@ def _trouble(standing: Standing) -> Iterator[Banner]:
     if standing.trouble:
         yield Banner("trouble", "bad", "Something is wrong on this side", "; ".join(standing.trouble[:3]))
     if standing.coordinator.aborted is not None and standing.state != "done":
-        yield Banner("trouble", "bad", "The run ends before its time", standing.coordinator.aborted)
+        yield Banner("aborted", "bad", "The run ends before its time", standing.coordinator.aborted)
 
 
 def _done(standing: Standing) -> Iterator[Banner]:
@@ -204,6 +205,12 @@ def _idle(standing: Standing) -> Iterator[Banner]:
         yield Banner("idle", "info", f"{ready:,} of {count(here, 'worker')} ready", add)
     else:
         yield Banner("idle", "info", f"Ready: {count(ready, 'worker')}", add)
+
+
+def _insecure(standing: Standing) -> Iterator[Banner]:
+    if standing.insecure:
+        text = "Whoever reaches its port can read the test and forge its results. Every report says so."
+        yield Banner("insecure", "warn", "The master listens beyond this machine without authentication", text)
 
 
 def _listed(names: Sequence[str]) -> str:
