@@ -133,8 +133,10 @@ def command(
     file = _open_truth(truth)
     try:
         server = serve(host, port, sample_rate_hz=sample_rate, options=agent, tester=tester, truth=file, ssl=context)
+        # Whoever reads the line may end us at once.
+        stop = _on_signals()
         click.echo(f"listening on {server.url}")
-        _wait_for_a_signal()
+        stop.wait()
         server.stop()
     finally:
         if file is not None:
@@ -212,7 +214,8 @@ def _open_truth(path: Path | None) -> IO[str] | None:
         raise UsageError(f"--truth {path}: can't be written: {error.strerror}") from None
 
 
-def _wait_for_a_signal() -> None:
+def _on_signals() -> Any:
+    """An event that Ctrl-C and SIGTERM set."""
     import signal
 
     import gevent
@@ -221,4 +224,4 @@ def _wait_for_a_signal() -> None:
     stop = gevent.event.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         gevent.signal_handler(number, stop.set)
-    stop.wait()
+    return stop

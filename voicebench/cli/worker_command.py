@@ -8,7 +8,7 @@ import secrets
 import socket
 from collections.abc import Callable
 
-import gevent
+from gevent.event import Event
 
 from voicebench import __version__
 from voicebench.children import bind_to_parent
@@ -34,23 +34,31 @@ def worker_command(address: str, name: str | None, *, quiet: bool, parent: int |
         endpoint = to_connect(address)
     except ValueError as error:
         raise UsageError(f"--master: {error}") from None
-    while True:
-        exit_code, is_over = _one_run(endpoint, name, (lambda text: None) if quiet else say)
-        if not stay or is_over or exit_code == UsageError.exit_code:
-            return exit_code
-        gevent.sleep(AGAIN_S)
+    tell: Callable[[str], None] = (lambda text: None) if quiet else say
+    over = Event()
+    nodes: list[Node] = []
 
+    def leave(signal_name: str) -> None:
+        over.set()
+        for node in nodes:
+            node.leave(signal_name)
 
-def _one_run(endpoint: str, name: str | None, tell: Callable[[str], None]) -> tuple[int, bool]:
-    """The exit code, and whether a signal has ended it."""
-    node = Node(endpoint, _hello(name), os.environ, tell)
-    tell(f"looking for a master at {endpoint.removeprefix('tcp://')}")
-    signals = Signals(node.leave, node.cut)
+    def cut(signal_name: str) -> None:
+        for node in nodes:
+            node.cut(signal_name)
+
+    signals = Signals(leave, cut)
     try:
-        exit_code = node.run()
+        while True:
+            nodes[:] = [Node(endpoint, _hello(name), os.environ, tell)]
+            tell(f"looking for a master at {endpoint.removeprefix('tcp://')}")
+            exit_code = nodes[0].run() or signals.exit_code or 0
+            nodes.clear()
+            # Between two runs nothing is there to be let finish.
+            if not stay or exit_code == UsageError.exit_code or over.wait(AGAIN_S):
+                return exit_code or signals.exit_code or 0
     finally:
         signals.close()
-    return exit_code or signals.exit_code or 0, signals.exit_code is not None
 
 
 def _hello(name: str | None) -> Hello:
