@@ -247,7 +247,10 @@ def test_too_few_descriptors_are_our_own_failure_and_exit_4(folder, good_agent, 
     assert done.returncode == 4, done.stderr
     assert account["started"] == 100
     assert account["finished"] > 20
-    assert account["reasons"] == {"generator": 100 - account["finished"]}
+    # A resolver that finds no descriptor for itself may say that there is no such name, and nobody can tell that from one.
+    assert set(account["reasons"]) <= {"generator", "refused"}
+    assert account["reasons"]["generator"] > 0
+    assert sum(account["reasons"].values()) == 100 - account["finished"]
     details = {each["outcome"]["detail"] for each in report["sessions"] if each["outcome"]["state"] == "failed"}
     assert any("file descriptors (raise `ulimit -n`)" in detail for detail in details), details
 
