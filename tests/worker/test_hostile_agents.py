@@ -247,7 +247,8 @@ def test_too_few_descriptors_are_our_own_failure_and_exit_4(folder, good_agent, 
     assert done.returncode == 4, done.stderr
     assert account["started"] == 100
     assert account["finished"] > 20
-    # A resolver that finds no descriptor for itself may say that there is no such name, and nobody can tell that from one.
+    # By name, sessions have been seen to count as `refused` where they should be `generator`; why is not known yet. Until it
+    # is, this only holds that all are accounted for and that the generator is blamed at all.
     assert set(account["reasons"]) <= {"generator", "refused"}
     assert account["reasons"]["generator"] > 0
     assert sum(account["reasons"].values()) == 100 - account["finished"]
