@@ -276,6 +276,28 @@ def test_it_fits_whatever_there_is_to_say():
     assert len(stage.history()["events"]) > len(shot["new_events"])
 
 
+def test_words_that_no_json_can_hold_are_shown_without_what_it_can_not():
+    stage = Stage()
+    stage.start()
+    stage.beat(placed=((0, 1),))
+    stage.end(0, session(outcome=Outcome("failed", "dropped", "lone \ud800 surrogate")))
+    assert stage.shot()["reasons"][0]["detail"] == "lone ? surrogate"
+    assert stage.history()["snapshot"]["reasons"][0]["n"] == 1
+
+
+def test_the_table_of_turns_is_made_with_every_second_picture_and_with_the_last():
+    stage = Stage()
+    stage.start()
+    stage.beat(placed=((0, 1),))
+    pictures = [stage.painter.paint(0.0, 0.0)]
+    stage.end(0, session(respond(500.0)))
+    pictures += [stage.painter.paint(0.0, 0.0) for _ in range(2)]
+    assert pictures[0].turns != pictures[1].turns
+    assert pictures[1].turns is pictures[2].turns
+    stage.painter.result = Result("pass", 0, True, (), None, ())
+    assert stage.painter.paint(0.0, 0.0).turns is not pictures[2].turns
+
+
 def test_the_history_and_the_tail_of_each_snapshot_fit_together():
     stage = Stage()
     stage.start()

@@ -16,7 +16,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.support.processes import VOICEBENCH
+from tests.support.processes import VOICEBENCH, went_well
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = (
@@ -177,6 +177,10 @@ class Master:
     @property
     def report(self) -> Any:
         return json.loads((self.out / "report.json").read_text())
+
+    def ended_as_it_should(self, expected: int) -> bool:
+        """With this exit code; or with 4 on a machine so busy that the run itself says that it can't be trusted."""
+        return went_well(self.end(), "".join(self.said), expected)
 
     def end(self) -> int:
         """Ctrl-C at a page that stays."""

@@ -100,8 +100,8 @@ def test_an_agent_that_is_odd_but_talks_is_scored(menagerie, name):
     (turn,) = record.turns
     assert turn.status == "measured"
     heard_ms = 3000 if name == "burst-60-s" else REPLY_MS  # the burst is cut off by max_duration_ms
-    # An arrival that is late is a gap inside; a frame that we sent late moves the end.
-    assert heard_ms - 20 - 2 * turn.error_ms <= record.agent_speech_ms <= heard_ms + 200
+    # An arrival that is late is a gap inside; what comes late by our own doing says so.
+    assert heard_ms - 20 - turn.error_ms <= record.agent_speech_ms <= heard_ms + 200
 
 
 @pytest.mark.parametrize("name", FAILING)
@@ -247,11 +247,7 @@ def test_too_few_descriptors_are_our_own_failure_and_exit_4(folder, good_agent, 
     assert done.returncode == 4, done.stderr
     assert account["started"] == 100
     assert account["finished"] > 20
-    # By name, sessions have been seen to count as `refused` where they should be `generator`; why is not known yet. Until it
-    # is, this only holds that all are accounted for and that the generator is blamed at all.
-    assert set(account["reasons"]) <= {"generator", "refused"}
-    assert account["reasons"]["generator"] > 0
-    assert sum(account["reasons"].values()) == 100 - account["finished"]
+    assert account["reasons"] == {"generator": 100 - account["finished"]}
     details = {each["outcome"]["detail"] for each in report["sessions"] if each["outcome"]["state"] == "failed"}
     assert any("file descriptors (raise `ulimit -n`)" in detail for detail in details), details
 

@@ -268,6 +268,21 @@ def test_an_unknown_name_is_refused(monkeypatch: pytest.MonkeyPatch):
     assert "Name or service not known" in str(error)
 
 
+def test_a_name_that_the_resolver_had_no_descriptors_for_is_our_own_failure(monkeypatch: pytest.MonkeyPatch):
+    """What it says then is what it says of a name that does not exist."""
+
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    def none_left(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(gevent.socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(connect.os, "open", none_left)
+    with pytest.raises(errors.TesterError, match=r"out of file descriptors .*: agent\.test:80 could not be called"):
+        connect.connect_tcp("agent.test", 80, deadline=connect.Deadline(1.0), place="agent.test:80")
+
+
 def test_a_resolver_that_does_not_answer_times_out(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gevent.socket, "getaddrinfo", lambda *_, **__: gevent.sleep(10))
     error = failure("ws://agent.invalid:80/", connect_timeout_s=0.1)

@@ -5,6 +5,7 @@ begin, watch, end, report.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 from collections.abc import Callable
@@ -90,18 +91,15 @@ def _hold_again_and_again(
 ) -> int:
     """One run, and with `--stay` as many as somebody asks for. Returns the exit code of the last."""
     first = flags.out
-    n_runs = 1
     try:
         while True:
             exit_code = hold(settled, flags)
             if page is None or not page.wants_again():
                 return exit_code
             if first is not None:
-                while (out := first.parent / f"{run_id_of(first)}-{n_runs + 1}").exists():
-                    n_runs += 1
-                flags = replace(flags, out=out)
+                further = (first.parent / f"{run_id_of(first)}-{n}" for n in itertools.count(2))
+                flags = replace(flags, out=next(out for out in further if not out.exists()))
             settled = replace(settled, run_id=name_of_run(flags, settled.loaded))
-            n_runs += 1
     finally:
         if page is not None:
             page.close()

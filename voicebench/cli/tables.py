@@ -10,6 +10,7 @@ from rich.text import Text
 
 from voicebench.cli.grid import MARK, Cell, Column, print_grid
 from voicebench.distribution import FEW_FOR_P95, FEW_FOR_P99
+from voicebench.reports.figures import percentile
 from voicebench.words import NOTHING, count, ms, number, share
 
 Document = Mapping[str, Any]
@@ -56,16 +57,6 @@ WORKER_COLUMNS = (
     Column("", "state", 5, left=True),
 )
 WORKERS_SHOWN = 12
-
-
-def percentile(values: Document, name: str) -> str:
-    """One value of a distribution, marked where it is a percentile of few.
-
-    >>> percentile({"count": 1, "p95": 100.0, "max": 100.0}, "p95")
-    '100 ms*'
-    """
-    enough = FEW_FOR_P99 if name == "p99" else FEW_FOR_P95 if name == "p95" else 0
-    return ms(values[name]) + (MARK if 0 < values["count"] < enough else "")
 
 
 def print_turns(out: Console, by_scenario: Mapping[str, Document]) -> None:

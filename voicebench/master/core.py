@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -251,19 +251,24 @@ class Core:
         self._hand_out_histories()
 
     def _paint(self, now_s: float) -> None:
-        """A page that can't be drawn is no reason to stop measuring, and is told."""
-        assert self._painter is not None
-        self._painter.trouble = self._trouble
-        try:
-            self.picture = self._painter.paint(now_s, realtime_s())
-        except Exception as error:  # noqa: BLE001
-            self._notes.append(f"the status page stood still: {error!r}")
-            self._painter = None
+        with self._drawing() as painter:
+            painter.trouble = self._trouble
+            self.picture = painter.paint(now_s, realtime_s())
 
     def _hand_out_histories(self) -> None:
         while self._histories and self._painter is not None:
-            with contextlib.suppress(IndexError):  # at the end both threads may be at it
-                self._histories.popleft()(self._painter.history())
+            with self._drawing() as painter, contextlib.suppress(IndexError):  # at the end both threads may be at it
+                self._histories.popleft()(painter.history())
+
+    @contextlib.contextmanager
+    def _drawing(self) -> Iterator[Painter]:
+        """A page that can't be drawn is no reason to stop measuring, and is told."""
+        assert self._painter is not None
+        try:
+            yield self._painter
+        except Exception as error:  # noqa: BLE001
+            self._notes.append(f"the status page stood still: {error!r}")
+            self._painter = None
 
     def _keep_events(self) -> None:
         events = self._events()[self._n_events_kept :]

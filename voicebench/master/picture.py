@@ -19,6 +19,7 @@ from voicebench.master.coordinator import Coordinator, Peer
 from voicebench.master.ending import check_limits
 from voicebench.master.notices import Notices
 from voicebench.master.report import RunHead, lateness_document
+from voicebench.master.store import as_json
 from voicebench.master.telling import Result, Standing, State, banners_of, is_overloaded, pill_of
 from voicebench.master.turn_table import turn_rows
 from voicebench.scenario.prepared import PreparedScenario
@@ -33,6 +34,8 @@ FEWER = {"workers": 8, "assertions": 20, "banners": 4, "reasons": 10}
 """Of a snapshot that is too large."""
 BLOCKED_S = 1.0
 """A loop that was not seen to turn for so long holds its sessions up."""
+TURNS_EVERY = 2
+"""Every so many pictures the table of turns is made anew."""
 RECENT_S = 5.0
 """Call starts a second are those of so long."""
 
@@ -78,6 +81,7 @@ class Painter:
         """By epoch: CPU time, and the beat's own time."""
         self._recent: deque[tuple[float, int]] = deque()
         self._snapshot: dict[str, Any] = {}
+        self._turns = b""
 
     def paint(self, now_s: float, at_s: float) -> Picture:
         """One more picture.
@@ -91,25 +95,27 @@ class Painter:
         workers = [self._worker(peer, now_s) for peer in self._coordinator.peers.values()]
         self._notices.look(now_s, assertions)
         self._snapshot = self._document(now_s, at_s, assertions, workers)
-        return Picture(self._seq, _fitted(self._snapshot), msgspec.json.encode(self._turns()))
+        if over or self._seq % TURNS_EVERY == 0 or not self._turns:
+            self._turns = as_json(self._turn_rows()).encode()
+        return Picture(self._seq, _fitted(self._snapshot), self._turns)
 
     def history(self) -> bytes:
         """`/api/run`, as of the last picture."""
         snapshot = {**self._snapshot, "points": None, "reload": False, "new_events": []}
-        return msgspec.json.encode(
+        return as_json(
             {
                 "version": VERSION,
                 "voicebench": __version__,
                 "csrf": self._facts.csrf,
                 "run": self._run(),
-                "turns": self._turns(),
+                "turns": self._turn_rows(),
                 "timeline": self._collector.timeline.as_dict(),
                 "events": self._notices.all,
                 "snapshot": snapshot,
             }
-        )
+        ).encode()
 
-    def _turns(self) -> dict[str, Any]:
+    def _turn_rows(self) -> dict[str, Any]:
         return turn_rows(self._facts.scenarios, self.head, self._collector)
 
     @property
@@ -349,10 +355,10 @@ def _assertion(result: AssertionResult, *, over: bool) -> dict[str, Any]:
 
 def _fitted(snapshot: Mapping[str, Any]) -> bytes:
     """As JSON, without what is too much for one a second: the page gets the rest from `/api/run`."""
-    encoded = msgspec.json.encode(snapshot)
+    encoded = as_json(snapshot).encode()
     if len(encoded) > MAX_SNAPSHOT_BYTES:
-        encoded = msgspec.json.encode({**snapshot, "points": None, "new_events": [], "reload": True})
+        encoded = as_json({**snapshot, "points": None, "new_events": [], "reload": True}).encode()
     if len(encoded) > MAX_SNAPSHOT_BYTES:
         fewer = {key: snapshot[key][:most] for key, most in FEWER.items()}
-        encoded = msgspec.json.encode({**snapshot, **fewer, "points": None, "new_events": [], "reload": True})
+        encoded = as_json({**snapshot, **fewer, "points": None, "new_events": [], "reload": True}).encode()
     return encoded

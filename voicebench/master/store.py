@@ -124,8 +124,8 @@ class Store:
                     head.id,
                     _clean(head.name),
                     head.started_at,
-                    _json(head),
-                    _json(placing.scenarios),
+                    as_json(head),
+                    as_json(placing.scenarios),
                     placing.callers,
                     placing.seed,
                 ),
@@ -173,7 +173,7 @@ class Store:
                 record.duration_s,
                 record.reliable,
                 result.frames_sent,
-                _json(result),
+                as_json(result),
             ),
         )
         if not stored.rowcount:
@@ -226,7 +226,7 @@ class Store:
                         facts.state,
                         facts.started,
                         facts.maybe_started,
-                        _json(facts),
+                        as_json(facts),
                     ),
                 )
             self._db.executemany(
@@ -254,8 +254,8 @@ class Store:
                     verdict.verdict,
                     verdict.exit_code,
                     verdict.complete,
-                    _json(summary),
-                    _json(tail),
+                    as_json(summary),
+                    as_json(tail),
                 ),
             )
 
@@ -472,7 +472,8 @@ def _schema() -> list[str]:
     return [statement for statement in bare.split(";") if statement.strip()]
 
 
-def _json(value: Any) -> str:
+def as_json(value: Any) -> str:
+    """Plain data as JSON, whatever characters came with it."""
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:

@@ -12,11 +12,9 @@ import gevent
 from gevent.event import Event
 
 from voicebench.clock import monotonic_s
-from voicebench.master.picture import Picture
+from voicebench.master.picture import TURNS_EVERY, Picture
 
 LOOK_S = 0.05
-TURNS_EVERY = 2
-"""Every so many snapshots the table of turns goes along."""
 MAX_STREAMS = 300
 STILL_HERE_S = 10.0
 """Without anything new a comment goes out so often, which is how a page that has gone is noticed."""
@@ -32,7 +30,6 @@ class Feed:
 
     def __init__(self, picture: Callable[[], Picture | None]) -> None:
         self._picture = picture
-        self._seq: tuple[int, int] = (0, 0)
         self._news = Event()
         self._behind: dict[int, int] = {}
         """By stream: the last picture that was handed to the server for it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import os
 import socket as native_socket
 from typing import Any, Final
 
@@ -27,6 +28,10 @@ OURS: Final = {
     errno.ENOBUFS: "network buffers",
     errno.ENOMEM: "memory",
 }
+
+
+RESOLVER_DESCRIPTORS: Final = 8
+"""So many files and sockets the resolver may want at a time."""
 
 
 class Deadline:
@@ -159,12 +164,30 @@ def _resolve(host: str, port: int, deadline: Deadline, place: str) -> list[tuple
             "timeout", f"{place}: the name was not resolved within {deadline.timeout_s:g} s: check the DNS server"
         ) from error
     except (OSError, UnicodeError) as error:
-        if isinstance(error, OSError) and error.errno in OURS:  # the resolver opens files and sockets too
-            raise agent_error(error, place) from error
+        ours = error if isinstance(error, OSError) and error.errno in OURS else _resolvers_need()
+        if ours is not None:
+            raise agent_error(ours, place) from error
         raise AgentError(
             "refused", f"{place}: the host's name can't be resolved ({_words(error)}): check its spelling, and DNS"
         ) from error
     return [(family, address) for family, _, _, _, address in found]
+
+
+def _resolvers_need() -> OSError | None:
+    """What this machine lacks of what resolving a name takes; None: nothing.
+
+    A resolver that can't open /etc/hosts or a socket may say what it also says of a name that does not exist.
+    """
+    held: list[int] = []
+    try:
+        while len(held) < RESOLVER_DESCRIPTORS:
+            held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+    return None
 
 
 def _connect_error(error: OSError, place: str, timeout_s: float) -> AgentError | TesterError:
