@@ -184,11 +184,16 @@ def reads_with_the_keyboard(page: Opened) -> None:
     assert "calls" in page.text("#reading")
 
 
-def test_stop_lets_calls_finish_and_cut_ends_them(runs, look):
+def four_calls_going_on(runs: Runs, look: Callable[..., Opened]) -> tuple[Master, Opened]:
     master, _ = begin(runs, "-u", "4", "-t", "5m", n_workers=1)
     page = look(master.url)
     page.until("#pill", "Steady")
     page.page.wait_for_function("() => document.querySelector('#account-line').innerText.includes('4 live')")
+    return master, page
+
+
+def test_stop_asks_first_and_lets_calls_finish(runs, look):
+    master, page = four_calls_going_on(runs, look)
     page.page.locator("#stop").click()
     page.page.locator("#go-on").click()
     assert "Steady" in page.text("#pill")
@@ -202,10 +207,9 @@ def test_stop_lets_calls_finish_and_cut_ends_them(runs, look):
     assert [each["detail"] for each in report["events"] if each["event"] == "drain"] == ["stopped from the page"]
     assert master.ended_as_it_should(130)
 
-    master, _ = begin(runs, "-u", "4", "-t", "5m", n_workers=1)
-    page = look(master.url)
-    page.until("#pill", "Steady")
-    page.page.wait_for_function("() => document.querySelector('#account-line').innerText.includes('4 live')")
+
+def test_cut_ends_calls_at_once(runs, look):
+    master, page = four_calls_going_on(runs, look)
     page.page.locator("#stop").click()
     page.page.locator("#cut-now").click()
     page.until("#pill", ENDED_BY_HAND, 30)
