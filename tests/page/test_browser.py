@@ -69,7 +69,12 @@ ENDED_BY_HAND = "Interrupted|Done: can’t be trusted"
 
 def begin(runs: Runs, *flags: str, n_workers: int = 2, **rest: Any) -> tuple[Master, list[subprocess.Popen[str]]]:
     master = runs.master("-w", str(n_workers), *flags, **rest)
-    return master, [runs.worker(master, f"w{n}") for n in range(1, n_workers + 1)]
+    return master, workers_of(runs, master, n_workers)
+
+
+def workers_of(runs: Runs, master: Master, n: int) -> list[subprocess.Popen[str]]:
+    """The run begins with the last of them: a page that is to see the whole of it is opened before."""
+    return [runs.worker(master, f"w{number}") for number in range(1, n + 1)]
 
 
 def shown(page: Opened) -> dict[str, str]:
@@ -145,10 +150,7 @@ def test_a_run_from_start_to_end(runs, look):
     assert page.page.evaluate("document.activeElement.id") == "stop"  # whoever has started it may stop it
 
     for n_finished in (1, 8, 14):
-        page.page.wait_for_function(
-            "n => fetch('/api/snapshot').then(answer => answer.json()).then(shot => shot.account.finished >= n)",
-            arg=n_finished,
-        )
+        page.until_snapshot(lambda shot, least=n_finished: shot["account"]["finished"] >= least)
         snapshot = until_agrees(page)
         assert snapshot["account"]["missing"] == 0
     page.until("#pill", "Done", 60)
@@ -219,8 +221,9 @@ def test_cut_ends_calls_at_once(runs, look):
 
 
 def test_a_worker_that_is_killed_is_lost_on_the_page_as_in_the_report(runs, look):
-    master, workers = begin(runs, "-u", "4", "-t", "14s")
+    master = runs.master("-w", "2", "-u", "4", "-t", "14s")
     page = look(master.url)
+    workers = workers_of(runs, master, 2)
     page.until("#account-line", "[1-9] finished")
     workers[1].kill()
     page.until("#pill", "Worker lost|overloaded", 20)
@@ -268,7 +271,7 @@ def test_a_run_can_be_run_again_with_workers_that_stay(runs, look):
     page.until("#pill", "Done", 40)
     first = page.ask("/api/snapshot")["run_id"]
     page.page.locator("#start", has_text="Run again").click()
-    page.until("#pill", "Ready|Steady|Finishing", 20)
+    page.until_snapshot(lambda shot: shot.get("run_id") == f"{first}-2" and shot["state"] == "done")
     page.until("#pill", "Done", 40)
     snapshot = until_agrees(page)
     assert snapshot["run_id"] == f"{first}-2"
@@ -282,7 +285,7 @@ def test_a_run_can_be_run_again_with_workers_that_stay(runs, look):
 
 
 def test_an_overloaded_generator_comes_before_everything_else(runs, look):
-    master, workers = begin(runs, "-u", "4", "-t", "18s", n_workers=1)
+    master, workers = begin(runs, "-u", "4", "-t", "5m", n_workers=1)
     page = look(master.url)
     page.until("#account-line", "[1-9] live")
     for _ in range(10):  # a machine that gives the worker no time now and then
@@ -294,6 +297,8 @@ def test_an_overloaded_generator_comes_before_everything_else(runs, look):
     assert page.page.locator("#banners > *").first.inner_text().startswith("These numbers can’t be trusted")
     assert page.page.locator(".tile", has_text="not trusted").count() > 0
     assert "overloaded" in page.text("#worker-rows")
+    page.page.locator("#stop").click()
+    page.page.locator("#cut-now").click()
     page.until("#pill", "Done: can’t be trusted", 40)
     assert master.end() == 4
 
@@ -369,23 +374,32 @@ def test_the_page_is_small(runs, browser):
 @pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed: make web")
 def test_nothing_serious_stands_between_the_page_and_those_who_see_or_point_badly(runs, look):
     runs.write("slow.yaml", limit_ms=100)
-    master, workers = begin(runs, "-u", "2", "-t", "3s", file="slow.yaml")
+    master, workers = begin(runs, "-u", "2", "-t", "5m", file="slow.yaml")
     pages = [
         look(master.url, color_scheme=scheme, viewport={"width": width, "height": 900})
         for scheme, width in (("light", 320), ("dark", 390), ("light", 1280), ("dark", 1280), ("light", 2560))
     ]
     pages[0].until("#account-line", "[1-9] live")
+    nothing_serious(pages[0])
     workers[1].kill()
+    pages[0].until("#banners", "lost", 20)
+    pages[0].page.locator("#stop").click()
+    nothing_serious(pages[0])  # the question, too
+    pages[0].page.locator("#drain").click()
     for page in pages:
-        page.until("#pill", "Done", 40)
-        assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
-        found = page.page.evaluate(AXE.read_text() + "; axe.run()")
-        serious = [
-            (each["id"], each["help"], [node["html"][:120] for node in each["nodes"]])
-            for each in found["violations"] if each["impact"] in ("serious", "critical")
-        ]  # fmt: skip
-        assert serious == []
-        assert len(found["passes"]) > 10
+        page.until("#pill", f"Done|{ENDED_BY_HAND}", 40)
+        nothing_serious(page)
+
+
+def nothing_serious(page: Opened) -> None:
+    assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
+    found = page.page.evaluate(AXE.read_text() + "; axe.run()")
+    serious = [
+        (each["id"], each["help"], [node["html"][:120] for node in each["nodes"]])
+        for each in found["violations"] if each["impact"] in ("serious", "critical")
+    ]  # fmt: skip
+    assert serious == []
+    assert len(found["passes"]) > 10
 
 
 def test_a_page_that_is_hidden_lets_go_of_its_stream_and_catches_up(runs, look):

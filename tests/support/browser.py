@@ -9,7 +9,8 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,14 @@ class Opened:
     def ask(self, path: str) -> Any:
         """What the page itself would get."""
         return self.page.evaluate("path => fetch(path).then(answer => answer.json())", path)
+
+    def until_snapshot(self, holds: Callable[[Any], bool], timeout_s: float = 60.0) -> Any:
+        """Wait until this holds of `/api/snapshot`, and return it."""
+        ends_s = time.monotonic() + timeout_s
+        while not holds(snapshot := self.ask("/api/snapshot")):
+            assert time.monotonic() < ends_s, snapshot
+            time.sleep(0.1)
+        return snapshot
 
     def close(self) -> None:
         self.context.close()
