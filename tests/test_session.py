@@ -101,6 +101,23 @@ def test_a_burst_is_played_in_real_time_before_the_session_ends():
     assert record.duration_s == 4.26
 
 
+def test_an_agent_that_never_stops_sending_silence_has_stopped_speaking():
+    plan = scenario(turn("ask", "session_start"), max_duration_ms=20000)
+    stops = Scripted(plan).speaks(from_s=1.0, for_s=0.5).run_out()
+    streams = Scripted(plan).streams(speech=(1.0, 1.5))
+    assert streams.recording().duration_s == stops.recording().duration_s == 1.76
+    assert streams.record().turns == stops.record().turns
+
+
+def test_silence_queued_is_not_waited_for_and_speech_behind_it_is():
+    plan = scenario(turn("ask", "session_start", response_timeout_ms=2000))
+    silence = np.zeros(RATE_HZ, np.int16)
+    quiet = Scripted(plan).hears(1.0, silence, silence, silence).run_out()
+    assert quiet.recording().duration_s == 2.42
+    speaks_late = Scripted(plan).hears(1.0, silence, loud(2000), silence).run_out()
+    assert speaks_late.recording().duration_s == 4.26  # its end is sure 250 ms later
+
+
 def test_turns_that_did_not_play_by_max_duration_truncate_the_session():
     call = Scripted(
         scenario(turn("ask", "session_start"), turn("next", "agent_speech_end"), max_duration_ms=2000)
@@ -273,8 +290,9 @@ def test_stepping_only_when_asked_to_gives_what_stepping_at_every_tick_gives(act
                 wake = session.step(tick).wake
             for kind, duration_ms in due.get(tick, ()):
                 now_s = tick * FRAME_MS / 1000
-                session.hear(AgentClear(now_s) if kind == "clear" else AgentAudio(loud(duration_ms), now_s))
-                wake = 0
+                audio = loud(duration_ms) * (kind != "silence")
+                if session.hear(AgentClear(now_s) if kind == "clear" else AgentAudio(audio, now_s)):
+                    wake = 0
             tick += 1
         return session.recording("x", clock="virtual")
 

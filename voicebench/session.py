@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from voicebench.audio.level import FULL_SCALE, SILENCE_DBFS
+from voicebench.audio.level import FULL_SCALE, SILENCE_DBFS, frame_energies
 from voicebench.events import AgentAudio, AgentClear, AgentClosed, AgentEvent, AgentTranscript, Samples
 from voicebench.instants import NS_PER_S, ms_to_ns, ns_to_s, s_to_ns, samples_to_ns
 from voicebench.playout import Playout
@@ -359,7 +359,17 @@ class Session:
 
     @property
     def _agent_is_silent(self) -> bool:
-        return self._playout.queued_until <= self._listened and not self._vad.undecided
+        """By the detector, and so for good unless more comes: an agent that streams silence has stopped, too."""
+        return not self._vad.undecided and self._loud_until() <= self._listened
+
+    def _loud_until(self) -> int:
+        """The end of the last frame that may open a segment, of those not yet decided on: queued or half heard."""
+        rule = self._vad.rule
+        start = self._vad.frames * rule.frame_samples
+        whole = -(-max(0, self._playout.queued_until - start) // rule.frame_samples) * rule.frame_samples
+        energies = frame_energies(self._playout.heard(start, start + whole), rule.frame_samples)
+        loud = np.flatnonzero(energies >= rule.open_energy)
+        return start + (int(loud[-1]) + 1) * rule.frame_samples if len(loud) else 0
 
     def _last_turn_decided(self, now_ns: int) -> bool:
         if len(self._played) < len(self.script.scenario.turns):
@@ -442,7 +452,7 @@ class Session:
             over = max(over, min(boundary, self.script.tick_from(self._deadline_ns)))
         if self._vad.speaking:
             return max(over, boundary)
-        return tick + 1 if self._vad.undecided else max(over, self._tick_at(self._playout.queued_until))
+        return tick + 1 if self._vad.undecided else max(over, self._tick_at(self._loud_until()))
 
     def _tick_at(self, position: int) -> int:
         """The first tick at which the session has listened that far."""

@@ -71,10 +71,23 @@ class Scripted:
             self.session.hear(AgentAudio(loud(packet_ms), arrives_s))
         return self
 
+    def streams(self, speech: tuple[float, float]) -> Scripted:
+        """The agent sends a packet at every tick to the session's end: silence but where it speaks."""
+        while not self.session.ended:
+            self._pass(self.now_s)
+            arrives_s = self.now_s - FRAME_MS / 1000
+            self.session.hear(AgentAudio(loud(FRAME_MS) * (speech[0] <= arrives_s < speech[1]), arrives_s))
+        return self
+
     def bursts(self, at_s: float, for_s: float) -> Scripted:
         """The agent sends a whole reply at once."""
+        return self.hears(at_s, loud(for_s * 1000))
+
+    def hears(self, at_s: float, *packets: np.ndarray) -> Scripted:
+        """Packets of the agent, all at once."""
         self._pass(at_s)
-        self.session.hear(AgentAudio(loud(for_s * 1000), at_s))
+        for samples in packets:
+            self.session.hear(AgentAudio(samples, at_s))
         return self
 
     def clears(self, at_s: float) -> Scripted:
