@@ -8,6 +8,7 @@ what the master spent. The agent, the master and the pages run on core 0, the wo
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import selectors
@@ -141,6 +142,7 @@ def first_look(folder: Path, url: str) -> None:
 
 if __name__ == "__main__":
     print(f"machine: {platform.machine()}, Python {platform.python_version()}")
+    os.sched_setaffinity(0, {0})  # the pages, too, are not to run beside the worker
     with tempfile.TemporaryDirectory() as name, mock_server("-o", "response_delay_ms=300", cpu=0) as agent:
         folder = Path(name)
         (folder / "looked-at.yaml").write_text(SCENARIO)
