@@ -138,7 +138,7 @@ def test_two_workers_place_every_session_once_and_come_to_what_one_process_compu
 
 def test_a_worker_that_joins_late_takes_over_callers_and_no_session_is_placed_twice(folder):
     with cluster(folder) as run:
-        master = run.master("-u", "6", "-t", "8s", "-w", "1")
+        master = run.master("-u", "6", "-t", "14s", "-w", "1")
         run.worker("early")
         wait_until_started(folder / "out", 6)
         run.worker("late")

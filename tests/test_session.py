@@ -309,3 +309,13 @@ def test_the_grid_of_an_odd_rate_is_whole_samples():
     assert script.frame_samples == 220
     assert all(script.tick_from(script.tick_ns(tick)) == tick for tick in range(2000))
     assert RATE_HZ == 8000
+
+
+def test_an_agent_that_sends_hours_ahead_is_stopped_by_the_short_way_too():
+    session = Session(prepare(scenario(turn("ask", "session_start"), max_duration_ms=20000), [loud(330)]))
+    a_minute = np.zeros(60 * RATE_HZ, np.int16)
+    asked = [session.hear_audio(a_minute, 0.5) for _ in range(12)]
+    assert asked[10], "the next tick is not to be told"
+    assert session.over
+    assert session.step(1).ended
+    assert "ahead of its being heard" in session.outcome.detail

@@ -11,7 +11,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
-from voicebench.protocols.frames import MessageReader, client_frame, masked_with, server_frame
+from voicebench.protocols.frames import MessageReader, client_frame, masked_with, server_frame, whole_binary
 
 PAYLOAD_SIZES = st.sampled_from([0, 1, 125, 126, 640, 65535, 65536, 70001])
 MASKS = st.binary(min_size=4, max_size=4)
@@ -128,3 +128,20 @@ def test_no_bytes_raise(data: bytes, masked: bool):
     reader = MessageReader(server() if masked else client(), masked=masked)
     reader.feed(data)
     reader.feed(data)
+
+
+@given(PAYLOAD_SIZES)
+def test_a_whole_binary_frame_is_known_by_its_first_bytes(n_bytes: int):
+    at = whole_binary(server_frame(payload_of(n_bytes)))
+    usual = 2 <= n_bytes <= 65535
+    assert server_frame(payload_of(n_bytes))[at:] == payload_of(n_bytes) if usual else at == 0
+
+
+@given(FRAMES, st.binary(max_size=3), st.integers(0, 400))
+def test_what_looks_like_one_binary_frame_is_exactly_that(conversation: list, more: bytes, until: int):
+    frames = [frame for group in conversation for frame in group]
+    stream = b"".join(Frame(opcode, body, fin).serialize(mask=False) for opcode, fin, body in frames)
+    data = (stream + more)[:until]
+    at = whole_binary(data)
+    if at:
+        assert MessageReader(client(), masked=False).feed(data) == [(Opcode.BINARY, data[at:])]

@@ -98,6 +98,52 @@ def test_events_are_the_same_with_a_cut_at_any_byte():
         assert drawn(line.receive(RECORDED[:at], 0.0) + line.receive(RECORDED[at:], 0.0)) == whole, f"cut at {at}"
 
 
+USUAL = RECORDED[:644] * 3 + server_frame(b"ab") + RECORDED + server_frame(bytes(640)) * 2
+
+
+def hear_quickly(line: WebSocketLine, data: bytes) -> list:
+    """As the pacer does: the short way where there is one."""
+    samples = line.audio(data)
+    return line.receive(data, 0.0) if samples is None else [AgentAudio(samples, 0.0)]
+
+
+@given(st.lists(st.integers(0, len(USUAL)), max_size=20), st.booleans())
+def test_the_short_way_hears_what_the_long_one_does(cuts: list[int], at_frames: bool):
+    if at_frames:
+        cuts = [*cuts, *range(0, 4 * 644, 644)]
+    edges = sorted({0, len(USUAL), *cuts})
+    quick, thorough = a_line(), a_line()
+    events = [event for start, stop in itertools.pairwise(edges) for event in hear_quickly(quick, USUAL[start:stop])]
+    assert drawn(events) == drawn(thorough.receive(USUAL, 0.0))
+    assert as_server_sees(quick.outgoing()) == as_server_sees(thorough.outgoing())
+
+
+def test_a_whole_message_goes_the_short_way_and_nothing_else_does():
+    line, whole = a_line(), server_frame(bytes(640))
+    assert line.audio(whole) is not None
+    assert line.audio(whole + b"\x82") is None
+    assert line.audio(server_frame(b"odd")) is None  # half a sample is left over
+    line.receive(server_frame(b"odd"), 0.0)
+    assert line.audio(whole) is None  # that half begins it
+    line.receive(server_frame(b"!"), 0.0)
+    assert line.audio(whole) is not None
+    line.receive(whole[:3], 0.0)
+    assert line.audio(whole) is None  # inside of another frame
+    line.receive(whole[3:], 0.0)
+    line.receive(Frame(Opcode.BINARY, b"ab", fin=False).serialize(mask=False), 0.0)
+    assert line.audio(whole) is None  # inside of another message: it breaks a rule, which `receive` tells
+    assert line.receive(whole, 0.0)[0].reason == "protocol"
+    assert line.audio(whole) is None  # closed
+
+
+def test_a_line_that_resamples_or_masks_afresh_has_no_short_way():
+    protocol = ClientProtocol(parse_uri("ws://agent/"), state=State.OPEN, max_size=None)
+    resampling = WebSocketLine(protocol, PcmCodec(agent_rate_hz=24000, session_rate_hz=16000), place=PLACE)
+    assert resampling.audio(server_frame(bytes(960))) is None
+    assert a_line().sends_as_is
+    assert not a_line(fresh_mask=lambda: b"1234").sends_as_is
+
+
 @pytest.mark.parametrize(
     ("code", "reason"),
     [(1000, "agent_hangup"), (1001, "agent_hangup"), (1011, "dropped"), (1013, "limited"), (4000, "dropped")],

@@ -34,6 +34,10 @@ class Line:
 
     closed = False
     failure = None
+    sends_as_is = True
+
+    def audio(self, data: bytes):
+        return None
 
     def receive(self, data: bytes, time_s: float):
         return [AgentAudio(LOUD, time_s)] if data else [AgentClosed(time_s, None, "gone")]

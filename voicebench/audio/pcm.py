@@ -13,6 +13,8 @@ from voicebench.events import Samples
 FULL_SCALE = 32768.0
 """The float 1.0 in int16 steps; the largest int16 is one step below it."""
 
+_LITTLE_ENDIAN = np.dtype("<i2")
+
 _DECIMALS_OF_MS = 9
 """Sums of decimal milliseconds (0.1 + 0.2) are off by 1e-16; nobody means picoseconds."""
 
@@ -99,14 +101,15 @@ def to_bytes(samples: Samples) -> bytes:
     return samples.astype("<i2", copy=False).tobytes()
 
 
-def from_bytes(data: bytes | bytearray | memoryview) -> Samples:
+def from_bytes(data: bytes | bytearray | memoryview, at: int = 0) -> Samples:
     """A track out of 16-bit little-endian PCM.
 
     Args:
-        data: An even number of bytes.
+        data: An even number of bytes from `at` on.
+        at: Where the PCM begins.
 
     Returns:
-        int16, shape (len(data) / 2,). It looks into `data` instead of copying: copy it before the buffer is reused.
+        int16, shape (bytes / 2,). It looks into `data` instead of copying: copy it before the buffer is reused.
 
     Raises:
         ValueError: Half a sample is left over.
@@ -114,6 +117,7 @@ def from_bytes(data: bytes | bytearray | memoryview) -> Samples:
     >>> from_bytes(bytes.fromhex("0100feff")).tolist()
     [1, -2]
     """
-    if len(data) % 2:
-        raise ValueError(f"16-bit PCM has two bytes a sample, but {len(data)} bytes leave half a sample over")
-    return np.frombuffer(data, dtype="<i2").astype(np.int16, copy=False)
+    if (len(data) - at) % 2:
+        raise ValueError(f"16-bit PCM has two bytes a sample, but {len(data) - at} bytes leave half a sample over")
+    samples = np.frombuffer(data, _LITTLE_ENDIAN, offset=at)
+    return samples if _LITTLE_ENDIAN.isnative else samples.astype(np.int16)

@@ -17,7 +17,9 @@ try:
 except ImportError:  # a platform without the compiled part
     from websockets.utils import apply_mask
 
-__all__ = ["Message", "MessageReader", "Opcode", "apply_mask", "client_frame", "masked_with", "server_frame"]
+__all__ = [
+    "Message", "MessageReader", "Opcode", "apply_mask", "client_frame", "masked_with", "server_frame", "whole_binary",
+]  # fmt: skip
 
 FINAL_BINARY: Final = 0x82
 MASK_BIT: Final = 0x80
@@ -65,6 +67,21 @@ def masked_with(frame: bytes, mask: bytes) -> bytes:
     return frame[:at] + mask + apply_mask(frame[body:], apply_mask(frame[at:body], mask))
 
 
+def whole_binary(data: bytes) -> int:
+    """Where the payload begins if `data` is exactly one unfragmented binary frame of a server; 0: it is not.
+
+    >>> whole_binary(server_frame(b"ab")), whole_binary(server_frame(b"ab") + b"x")
+    (2, 0)
+    """
+    n_bytes = len(data)
+    if n_bytes < 4 or data[0] != FINAL_BINARY:
+        return 0
+    length = data[1]
+    if length == 126:
+        return 4 if data[2] << 8 | data[3] == n_bytes - 4 else 0
+    return 2 if length < 126 and length == n_bytes - 2 else 0
+
+
 class _Extent(NamedTuple):
     """Where a frame's payload lies in a buffer; a mask stands right before it."""
 
@@ -89,6 +106,11 @@ class MessageReader:
         self._kind = Opcode.BINARY
         self._deaf = False
         self.violation: str | None = None
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether it stands between two messages of a conversation that goes on."""
+        return not (self._rest or self._deaf or self._parts is not None or self.violation is not None)
 
     def feed(self, data: bytes) -> list[Message]:
         """Take the next bytes and return the messages they complete, in order."""

@@ -33,6 +33,12 @@ class PcmCodec:
             samples = self._resampler.push(samples)
         return [AgentAudio(samples, time_s)] if len(samples) else []
 
+    def audio(self, data: bytes, at: int) -> Samples | None:
+        """The usual message, from `at` on: whole samples at the session's rate, and none left over before."""
+        if self._half_sample or (len(data) - at) & 1 or self._resampler is not None:
+            return None
+        return pcm.from_bytes(data, at)
+
     def text(self, text: str, time_s: float) -> list[AgentEvent]:
         """`clear` and `transcript`; everything else is counted and ignored."""
         try:

@@ -10,9 +10,9 @@ from websockets.frames import CloseCode, Opcode
 from websockets.protocol import State
 
 from voicebench.errors import AgentError
-from voicebench.events import AgentClosed, AgentEvent
+from voicebench.events import AgentClosed, AgentEvent, Samples
 from voicebench.protocols.failures import close_name, reason_of_close
-from voicebench.protocols.frames import MessageReader, masked_with
+from voicebench.protocols.frames import MessageReader, masked_with, whole_binary
 from voicebench.protocols.text import clean_text
 
 MAX_TEXT_BYTES: Final = 262_144
@@ -29,6 +29,9 @@ class Codec(Protocol):
 
     def text(self, text: str, time_s: float) -> list[AgentEvent]:
         """The events in a text message. Never raises."""
+
+    def audio(self, data: bytes, at: int) -> Samples | None:
+        """The audio of the binary message that is `data` from `at` on, if there is nothing more to it."""
 
 
 class WebSocketLine:
@@ -60,6 +63,18 @@ class WebSocketLine:
         """Why the agent's side ended, when it was not in answer to our hanging up. Whether `agent_hangup` is
         a failure depends on the script: after the last turn it is none."""
         self.oversized_texts = 0
+
+    @property
+    def sends_as_is(self) -> bool:
+        """Whether ready frames go on the wire as they are."""
+        return self._fresh_mask is None
+
+    def audio(self, data: bytes) -> Samples | None:
+        """The audio in `data`, if that is one whole binary message and nothing else; None: `receive` has to see it."""
+        if self.closed or not self._reader.at_rest:
+            return None
+        body = whole_binary(data)
+        return self._codec.audio(data, body) if body else None
 
     def receive(self, data: bytes, time_s: float) -> list[AgentEvent]:
         """Take bytes from the socket; b"" is its end. Returns what they mean, stamped `time_s`. Never raises."""

@@ -7,29 +7,32 @@ import fcntl
 import socket
 import struct
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 
 import numpy as np
 from gevent.event import Event
 
-from voicebench.clock import monotonic_s
+from voicebench.clock import monotonic_s, thread_cpu_s
 from voicebench.errors import FailureReason
 from voicebench.events import AgentClosed, AgentEvent
 from voicebench.recording import Lateness, lateness_of
 from voicebench.records import Outcome
 from voicebench.session import NEVER, Script, Session
 from voicebench.worker.adapters.base import LiveSocket
-from voicebench.worker.stamps import ANCILLARY_BYTES, arrival_s, ask_for_stamps
+from voicebench.worker.stamps import ANCILLARY_BYTES, Ancillary, arrival_s, ask_for_stamps
 
 FIRST_READ_BYTES, READ_BYTES = 1024, 65536
 """A look begins with a small read and doubles it while there is more: a packet takes one, a second of audio six, and a
 heap of tiny messages, 10 us each, is left for the next look before it has kept the others waiting."""
+LONG_PACKET_BYTES, QUICK_LOOK_S = 8192, 0.0003
+"""An agent whose packets are longer, and quickly read, is read with so much at first."""
 LOOK_S = 0.001
 """After this much reading the rest waits for the next look."""
-MAX_READING_S, ONE_LOOK_S = 0.1, 0.02
-"""An agent whose messages take longer to read, in any second, floods the line: audio takes 1 or 2 ms. No look counts
-for more than `ONE_LOOK_S`, since the machine may have been away meanwhile."""
+MAX_READING_S = 0.2
+"""An agent whose messages take longer to read, in any second, floods the line: audio takes 1 or 2 ms. Counted by this
+thread's own time, since the machine may have been away meanwhile."""
 MAX_BYTES, MAX_BYTES_PER_S = 64 << 20, 1 << 20
 """Ten minutes of 48 kHz, and ten times that rate: more is no conversation, and an endless message fills the memory."""
 GENERATOR_LATE_S = 1.0
@@ -60,7 +63,10 @@ def make_ready(script: Script, encode: Callable[[np.ndarray], bytes]) -> ReadySc
 
 
 class Call:
-    """One session and its socket. The pacer calls `due` at every tick and `look` when the socket has something."""
+    """One session and its socket. The pacer calls `due` at every tick and `look` when the socket has something.
+
+    While `tick < plain_until` a tick is no more than one frame sent, and the pacer does by itself what `due` would.
+    """
 
     def __init__(self, ready: ReadyScript, live: LiveSocket) -> None:
         self.session = Session(ready.script)
@@ -68,34 +74,50 @@ class Call:
         """Set once the session has ended and the pacer has let go of the socket."""
         self.zero_s = 0.0
         """Session time 0 on the monotonic clock: the due time of the first frame."""
-        self.due_s = 0.0
-        """When the next frame should go out, on the monotonic clock."""
         self.tick = 0
-        self.ending: Outcome | None = None
-        """Set from outside (cut): the pacer ends the session at its next tick."""
+        self.plain_until = 0
         self.live = live
         self.unsent = bytearray()
         """What the kernel has not taken yet, in order."""
+        self.send_ms = array("d")
+        """By frame: how late it was."""
+        self.drain_gap_ms = array("d")
+        """By frame: the widest time between two looks at the socket since the frame before."""
+        self.frames: Iterator[bytes] = iter(())
+        """What goes out at the next ticks."""
+        self._ending: Outcome | None = None
         self._ready = ready
         self._frame_s = ready.script.frame_s
-        self._frames: tuple[bytes, ...] = ()
-        self._at = 0
         self._wake = 0
         self._backlog_bytes = int(BACKLOG_S / self._frame_s) * len(ready.silence)
-        self._send_ms = array("d")
-        self._drain_gap_ms = array("d")
-        self._kernel_stamps = ask_for_stamps(live.sock)
+        self._ancillary_bytes = ANCILLARY_BYTES if ask_for_stamps(live.sock) else 0
         self._arrived_s = 0.0
         self._unread_since_s: float | None = None
+        self._first_read_bytes = FIRST_READ_BYTES
         self._read_bytes = 0
         self._reading_s = 0.0
         self._reading_since_s = 0.0
         for event in live.early:
             self.session.hear(event)
 
+    @property
+    def ending(self) -> Outcome | None:
+        """Set from outside (cut): the pacer ends the session at its next tick."""
+        return self._ending
+
+    @ending.setter
+    def ending(self, outcome: Outcome | None) -> None:
+        self._ending = outcome
+        self.plain_until = 0
+
+    @property
+    def due_s(self) -> float:
+        """When the next frame should go out, on the monotonic clock."""
+        return self.zero_s + self.tick * self._frame_s
+
     def start(self, zero_s: float) -> None:
         """Fix session time 0."""
-        self.zero_s = self.due_s = zero_s
+        self.zero_s = zero_s
 
     # --- listening -------------------------------------------------------------------------------------------------
 
@@ -106,32 +128,77 @@ class Call:
             looked_s: When the pacer looked at the sockets before: unless something was left, this one was empty then.
             realtime_ahead_s: The real-time clock minus the monotonic one.
         """
-        began_s = now_s = monotonic_s()
-        since_s = looked_s if self._unread_since_s is None else self._unread_since_s
-        self._unread_since_s = None
-        size, n_bytes = FIRST_READ_BYTES, 0
-        while not self.session.over:
+        session = self.session
+        if session.over:
+            return
+        if self._unread_since_s is not None:
+            since_s, self._unread_since_s = self._unread_since_s, None
+            self._read_on(monotonic_s(), since_s, realtime_ahead_s, thread_cpu_s())
+            return
+        now_s, size = monotonic_s(), self._first_read_bytes
+        try:
+            data, stamps, _, _ = self.live.sock.recvmsg(size, self._ancillary_bytes)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._broke(error, now_s)
+            return
+        arrived_s = self._arrival_s(stamps, now_s, now_s + realtime_ahead_s, looked_s)
+        samples = self.live.line.audio(data) if len(data) < size else None
+        if samples is None:
+            cpu_began_s = thread_cpu_s()
+            self._hear(data, arrived_s)
+            self._read_on(now_s, looked_s, realtime_ahead_s, cpu_began_s, len(data), whole=len(data) < size)
+        elif session.hear_audio(samples, arrived_s - self.zero_s):
+            self._wake = self.plain_until = self.tick
+
+    def _read_on(
+        self,
+        began_s: float,
+        since_s: float,
+        realtime_ahead_s: float,
+        cpu_began_s: float,
+        n_bytes: int = 0,
+        *,
+        whole: bool = False,
+    ) -> None:
+        """Read what there is.
+
+        Args:
+            began_s: When this look began.
+            cpu_began_s: The same by this thread's time.
+            n_bytes: What it has read before.
+            whole: That was all.
+        """
+        size, now_s, more = self._first_read_bytes, monotonic_s(), not whole
+        while more and not self.session.over:
+            if now_s - began_s > LOOK_S:
+                self._unread_since_s = since_s
+                break
             try:
-                data, stamps, _, _ = self.live.sock.recvmsg(size, ANCILLARY_BYTES if self._kernel_stamps else 0)
+                data, stamps, _, _ = self.live.sock.recvmsg(size, self._ancillary_bytes)
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as error:
                 self._broke(error, now_s)
                 break
-            self._arrived_s = arrival_s(
-                stamps, now_s=now_s, realtime_now_s=now_s + realtime_ahead_s, since_s=max(since_s, self._arrived_s)
-            )
-            self._take(self.live.line.receive(data, self._arrived_s - self.zero_s))
-            self._send(self.live.line.outgoing())
+            self._hear(data, self._arrival_s(stamps, now_s, now_s + realtime_ahead_s, since_s))
             n_bytes += len(data)
             now_s = monotonic_s()
-            if len(data) < size:
-                break
-            if now_s - began_s > LOOK_S:
-                self._unread_since_s = since_s
-                break
+            more = len(data) == size
             size = min(2 * size, READ_BYTES)
-        self._account(began_s, now_s - began_s, n_bytes)
+        quick = n_bytes < LONG_PACKET_BYTES and now_s - began_s < QUICK_LOOK_S
+        self._first_read_bytes = max(FIRST_READ_BYTES, 1 << n_bytes.bit_length()) if quick else FIRST_READ_BYTES
+        self._account(began_s, thread_cpu_s() - cpu_began_s, n_bytes)
+
+    def _arrival_s(self, stamps: Ancillary, now_s: float, realtime_now_s: float, since_s: float) -> float:
+        since_s = max(since_s, self._arrived_s)
+        self._arrived_s = arrival_s(stamps, now_s=now_s, realtime_now_s=realtime_now_s, since_s=since_s)
+        return self._arrived_s
+
+    def _hear(self, data: bytes, arrived_s: float) -> None:
+        self._take(self.live.line.receive(data, arrived_s - self.zero_s))
+        self._send(self.live.line.outgoing())
 
     def _take(self, events: Sequence[AgentEvent]) -> None:
         for event in events:
@@ -139,14 +206,14 @@ class Call:
             if isinstance(event, AgentClosed) and failure is not None:
                 event = replace(event, reason=failure.reason, text=str(failure))
             if self.session.hear(event):
-                self._wake = self.tick
+                self._wake = self.plain_until = self.tick
 
     def _account(self, began_s: float, spent_s: float, n_bytes: int) -> None:
         """Keep an agent that floods the line from taking memory and time that the other sessions need."""
         self._read_bytes += n_bytes
         if began_s - self._reading_since_s > 1.0:
             self._reading_since_s, self._reading_s = began_s, 0.0
-        self._reading_s += min(spent_s, ONE_LOOK_S)
+        self._reading_s += spent_s
         if self._reading_s > MAX_READING_S:
             self._fail("protocol", "the agent floods the line with more messages than any caller could make use of")
         elif self._read_bytes > MAX_BYTES + MAX_BYTES_PER_S * (began_s - self.zero_s):
@@ -161,10 +228,11 @@ class Call:
             now_s: Now; how far it lies behind `due_s` is how late the frame is at least.
             drain_gap_ms: The widest time between two looks at the sockets since the frame before.
         """
-        if self.ending is not None:
-            self.session.end(self.ending, self.tick)
-        elif now_s - self.due_s > GENERATOR_LATE_S:
-            late_ms = 1000 * (now_s - self.due_s)
+        due_s = self.due_s
+        if self._ending is not None:
+            self.session.end(self._ending, self.tick)
+        elif now_s - due_s > GENERATOR_LATE_S:
+            late_ms = 1000 * (now_s - due_s)
             self._fail(
                 "generator", f"this load generator was {late_ms:.0f} ms late; fewer sessions or a faster machine"
             )
@@ -172,26 +240,33 @@ class Call:
             self._decide()
         if self.session.ended:
             return False
-        frame = self._frames[self._at] if self._at < len(self._frames) else self._ready.silence
-        self._at += 1
-        self._send(self.live.line.wrap(frame))
-        self._send_ms.append(max(0.0, 1000.0 * (monotonic_s() - self.due_s)))
-        self._drain_gap_ms.append(drain_gap_ms)
+        self._send(self.live.line.wrap(next(self.frames)))
+        self.send_ms.append(max(0.0, 1000.0 * (monotonic_s() - due_s)))
+        self.drain_gap_ms.append(drain_gap_ms)
         self.tick += 1
-        self.due_s = self.zero_s + self.tick * self._frame_s
         if self.unsent or self.tick % QUEUE_TICKS == 0:
-            self._check_backlog()
+            self.check_backlog()
+        self.plain_until = self._wake if self.live.line.sends_as_is and not self.unsent else 0
         return not self.session.ended
+
+    def not_taken(self, frame: bytes, error: OSError | None = None, n_sent: int = 0) -> None:
+        """The kernel took only so much of a frame that the pacer sent by itself, or nothing and said why."""
+        self.plain_until = 0
+        if error is not None and not isinstance(error, BlockingIOError | InterruptedError):
+            self._not_sent(error)
+        else:
+            self.unsent += frame[n_sent:]
 
     def _decide(self) -> None:
         # Before the step: if it raises, it is not asked again for this tick.
         self._wake = NEVER
         step = self.session.step(self.tick)
         self._wake = step.wake
-        self._frames = () if step.clip is None else self._ready.frames[step.clip]
-        self._at = step.at
+        frames = () if step.clip is None else self._ready.frames[step.clip][step.at :]
+        self.frames = chain(frames, repeat(self._ready.silence))
 
-    def _check_backlog(self) -> None:
+    def check_backlog(self) -> None:
+        """End the session if the agent has not taken the user's audio for too long."""
         if len(self.unsent) + _queued_bytes(self.live.sock) > self._backlog_bytes:
             why = f"the agent does not read: {BACKLOG_S:g} s of the user's audio waits behind what its system has taken"
             self._fail("protocol", why)
@@ -209,12 +284,16 @@ class Call:
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError as error:
-            # What the agent sent before it went is still to be read, and tells more than our failed send.
-            if not _has_something_to_read(self.live.sock):
-                self._broke(error, monotonic_s())
+            self._not_sent(error)
             return
         if sent < len(data):
             self.unsent += data[sent:]
+            self.plain_until = 0
+
+    def _not_sent(self, error: OSError) -> None:
+        # What the agent sent before it went is still to be read, and tells more than our failed send.
+        if not _has_something_to_read(self.live.sock):
+            self._broke(error, monotonic_s())
 
     def hang_up(self) -> None:
         """Begin the orderly close; never raises."""
@@ -231,7 +310,7 @@ class Call:
 
     def lateness(self) -> Lateness:
         """How late we were, one value for each frame sent."""
-        return lateness_of(self._send_ms, self._drain_gap_ms)
+        return lateness_of(self.send_ms, self.drain_gap_ms)
 
 
 def _queued_bytes(sock: socket.socket) -> int:

@@ -8,11 +8,9 @@ spike.
 from __future__ import annotations
 
 import contextlib
-import heapq
-import itertools
 import select
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gevent
@@ -23,15 +21,15 @@ from voicebench.clock import monotonic_s
 from voicebench.errors import TesterError
 from voicebench.records import Outcome
 from voicebench.worker.adapters.base import describe
-from voicebench.worker.call import Call
+from voicebench.worker.call import GENERATOR_LATE_S, QUEUE_TICKS, Call
 from voicebench.worker.stamps import realtime_ahead_s
 from voicebench.worker.ticker import open_ticker
+from voicebench.worker.wheel import SLOTS, Wheel
 
 WAKE_S = 0.001
 """Resolution of due times; a wake-up of an idle pacer costs some 10 us."""
 FRAMES_PER_WAKE = 2
 """At most so many frames of a session that is behind go out together."""
-SLOTS = 20
 NATIVE_EPOLL = gevent.monkey.get_original("select", "epoll")
 """Monkey-patching, which adapters of the user's own need, takes it away."""
 
@@ -69,10 +67,8 @@ class Pacer:
         self._on_error = on_error
         self._epoll = NATIVE_EPOLL()
         self._calls: dict[int, Call] = {}
-        self._queue: list[tuple[float, int, Call]] = []
-        self._order = itertools.count()
-        self._slots = [0] * SLOTS
-        self._slot_of: dict[int, int] = {}
+        self._wheels: dict[float, Wheel[Call]] = {}
+        """By the length of a frame, seconds."""
         self._looked_s = monotonic_s()
         self._gaps = WidestGap()
         self._wanted = Event()
@@ -97,16 +93,13 @@ class Pacer:
             self._epoll.register(fd, select.EPOLLIN)
         except OSError as error:
             raise TesterError(f"this machine can't watch one more socket: {error.strerror}") from error
-        slot = min(range(SLOTS), key=self._slots.__getitem__)
-        self._slots[slot] += 1
-        self._slot_of[fd] = slot
-        now_s = monotonic_s()
-        frame_s = call.session.script.frame_s
+        now_s, frame_s = monotonic_s(), call.session.script.frame_s
         self._gaps.window_s = max(self._gaps.window_s, frame_s + WAKE_S)
-        phase_s = slot / SLOTS * frame_s
-        call.start(now_s + (phase_s - now_s) % frame_s)
+        wheel = self._wheels.get(frame_s)
+        if wheel is None:
+            wheel = self._wheels[frame_s] = Wheel(frame_s, now_s)
+        call.start(wheel.join(call, now_s))
         self._calls[fd] = call
-        heapq.heappush(self._queue, (call.due_s, next(self._order), call))
         self._wanted.set()
 
     def close(self) -> None:
@@ -162,30 +155,53 @@ class Pacer:
 
     def _send_due(self) -> None:
         gap_ms = self._gaps.widest_ms
-        for _ in range(FRAMES_PER_WAKE):
-            now_s = monotonic_s()
-            again: list[tuple[float, int, Call]] = []
-            while self._queue and self._queue[0][0] <= now_s:
-                _, order, call = heapq.heappop(self._queue)
-                try:
-                    goes_on = call.due(now_s, gap_ms)
-                except Exception as error:  # noqa: BLE001
-                    _failed(call, error)
-                    goes_on = False
-                if goes_on:
-                    again.append((call.due_s, order, call))
-                else:
+        for wheel in self._wheels.values():
+            for _ in range(FRAMES_PER_WAKE * SLOTS):
+                now_s = monotonic_s()
+                visit = wheel.next_visit(now_s)
+                if visit is None:
+                    break
+                due_s, calls = visit
+                if calls:
+                    self._visit(calls, due_s, now_s, gap_ms)
+                    if wheel.n % (QUEUE_TICKS * SLOTS) < SLOTS:
+                        self._check_backlogs(calls)
+
+    def _visit(self, calls: Sequence[Call], due_s: float, now_s: float, gap_ms: float) -> None:
+        """Send a slot's frames. Most calls have nothing to decide: they get here what `Call.due` would do."""
+        in_time = now_s - due_s <= GENERATOR_LATE_S
+        for call in calls:
+            try:
+                if in_time and call.tick < call.plain_until:
+                    frame = next(call.frames)
+                    try:
+                        n_sent = call.live.sock.send(frame)
+                    except OSError as error:
+                        call.not_taken(frame, error)
+                    else:
+                        if n_sent != len(frame):
+                            call.not_taken(frame, n_sent=n_sent)
+                    call.send_ms.append(1000.0 * (monotonic_s() - due_s))
+                    call.drain_gap_ms.append(gap_ms)
+                    call.tick += 1
+                elif not call.due(monotonic_s(), gap_ms):
                     self._release(call)
-            for entry in again:
-                heapq.heappush(self._queue, entry)
-            if not again:
-                return
+            except Exception as error:  # noqa: BLE001
+                _failed(call, error)
+                self._release(call)
+
+    def _check_backlogs(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            if not call.done.is_set():
+                call.check_backlog()
+                if call.session.ended:
+                    self._release(call)
 
     def _release(self, call: Call) -> None:
         fd = call.live.sock.fileno()
         self._epoll.unregister(fd)
         del self._calls[fd]
-        self._slots[self._slot_of.pop(fd)] -= 1
+        self._wheels[call.session.script.frame_s].leave(call)
         try:
             call.hang_up()
         except Exception as error:  # noqa: BLE001

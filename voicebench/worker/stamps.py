@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from voicebench.clock import monotonic_s, realtime_s
 
@@ -12,6 +13,8 @@ SO_TIMESTAMPNS = 35
 """Linux, all common architectures; Python's `socket` does not name it."""
 _TIMESPEC = struct.Struct("ll")
 ANCILLARY_BYTES = 64
+Ancillary: TypeAlias = Sequence[tuple[int, int, bytes]]
+"""As `recvmsg` returns it."""
 TOGETHER_S = 50e-6
 """Two clocks read within this have been read together; a process that loses its core between the two takes longer."""
 
@@ -34,9 +37,7 @@ def realtime_ahead_s() -> float:
     return realtime_now_s - after_s
 
 
-def arrival_s(
-    ancillary: Sequence[tuple[int, int, bytes]], *, now_s: float, realtime_now_s: float, since_s: float
-) -> float:
+def arrival_s(ancillary: Ancillary, *, now_s: float, realtime_now_s: float, since_s: float) -> float:
     """When what was just read arrived, on the monotonic clock.
 
     Args:

@@ -49,6 +49,14 @@ class Line(Protocol):
         Set with the `AgentClosed` event. `agent_hangup` is a failure only if the script was not through.
         """
 
+    @property
+    def sends_as_is(self) -> bool:
+        """Whether `wrap` changes nothing, so that ready frames go on the wire without asking."""
+
+    def audio(self, data: bytes) -> Samples | None:
+        """The usual case, cheaply: what `data` says if it is one whole message of audio and nothing more, at a moment
+        when nothing else is under way. None: take it to `receive`."""
+
     def receive(self, data: bytes, time_s: float) -> list[AgentEvent]:
         """Take bytes read from the socket, b"" for its end, and return what they mean, stamped `time_s`."""
 

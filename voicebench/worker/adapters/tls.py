@@ -7,7 +7,7 @@ import ssl
 from typing import Any
 
 from voicebench.errors import AdapterError, AgentError
-from voicebench.events import AgentClosed, AgentEvent
+from voicebench.events import AgentClosed, AgentEvent, Samples
 from voicebench.worker.adapters.base import Line
 from voicebench.worker.adapters.connect import Deadline, read_some, send_all
 
@@ -127,6 +127,13 @@ class TlsLine:
     @property
     def failure(self) -> AgentError | None:
         return self._failure or self._inner.failure
+
+    @property
+    def sends_as_is(self) -> bool:
+        return False
+
+    def audio(self, data: bytes) -> Samples | None:
+        return None
 
     def receive(self, data: bytes, time_s: float) -> list[AgentEvent]:
         if self.closed:
