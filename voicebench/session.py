@@ -166,6 +166,13 @@ class _Log:
             return True
         return False
 
+    def packets_of_one_length(self, packets: Samples, times_s: Sequence[float]) -> None:
+        self._measure()
+        self._time_s.extend(times_s)
+        self._n_samples.extend([packets.shape[1]] * len(packets))
+        wide = packets.astype(np.float64)
+        self._energy.extend(np.einsum("ij,ij->i", wide, wide))
+
     def said(self, said: AgentTranscript) -> None:
         self.transcripts.append(said)
         if said.final and said.role == "user":
@@ -232,8 +239,8 @@ class Session:
         self._offsets_ns: list[int] = []
         self._played: list[_Played] = []
         self._log = _Log()
-        self._idle = True
-        """Nothing is to be heard before another packet comes."""
+        self.idle = True
+        """Nothing is to be heard before another packet comes: that one is, at the next tick."""
         self._closed: AgentClosed | None = None
         self.outcome: Outcome | None = None
         """How it ended; None while it goes on."""
@@ -290,8 +297,21 @@ class Session:
             time_s = 0.0
         self._playout.place(samples, time_s, horizon=self._listened)
         if self._log.packet(samples, time_s):
-            return self._stops_at_excess(time_s) or self._idle
-        return self._idle
+            return self._stops_at_excess(time_s) or self.idle
+        return self.idle
+
+    def hear_packets(self, packets: Samples, times_s: Sequence[float]) -> bool:
+        """As `hear_audio` for one after the other: packets of one length, in shape (packets, samples).
+
+        They may be kept back until anything else is heard or the session is asked for something, as long as whoever
+        keeps them sees to it that `step` is called at the next tick where `idle` says so.
+        """
+        if self.outcome is not None or self._closed is not None:
+            return False
+        times_s = [max(0.0, time_s) for time_s in times_s]
+        self._playout.place_all(packets, times_s, horizon=self._listened)
+        self._log.packets_of_one_length(packets, times_s)
+        return self._stops_at_excess(times_s[-1]) or self.idle
 
     def _stops_at_excess(self, time_s: float) -> bool:
         excess = self._excess(time_s)
@@ -329,7 +349,7 @@ class Session:
         self._maybe_start_turn(tick, now_ns)
         # One analysis frame later even the rest of audio that fills no such frame has been decided on.
         heard_all = self._playout.queued_until + self._vad.rule.frame_samples <= self._listened
-        self._idle = heard_all and not self._vad.undecided
+        self.idle = heard_all and not self._vad.undecided
         return self._step_from(tick, now_ns)
 
     def end(self, outcome: Outcome, ticks: int) -> None:
@@ -452,9 +472,9 @@ class Session:
     def _wake(self, now_ns: int, tick: int) -> int:
         """The first tick at which anything can be decided, unless `hear` says otherwise before."""
         if now_ns < self._previous_end_ns:
-            self._idle = False  # whatever is heard meanwhile, the next decision is taken when the turn's audio is over
+            self.idle = False  # whatever is heard meanwhile, the next decision is taken when the turn's audio is over
             return self.script.tick_from(self._previous_end_ns)
-        boundary = NEVER if self._idle else self._tick_at(self._vad.soonest())
+        boundary = NEVER if self.idle else self._tick_at(self._vad.soonest())
         turns = self.script.scenario.turns
         if len(self._played) < len(turns):
             turn = turns[len(self._played)]

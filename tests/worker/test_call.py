@@ -5,18 +5,25 @@ import fcntl
 import resource
 import socket
 import struct
+from unittest import mock
 
 import gevent
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from websockets.client import ClientProtocol
+from websockets.protocol import State
+from websockets.uri import parse_uri
 
 from tests.support.hearing_agent import Heard, HearingAgent
 from tests.support.placing import Placing, ask, script
 from voicebench import session as session_module
 from voicebench.events import AgentAudio, AgentClear, AgentClosed, AgentTranscript
 from voicebench.playout import Playout
+from voicebench.protocols.frames import Opcode, server_frame
+from voicebench.protocols.pcm import PcmCodec
+from voicebench.protocols.websocket import WebSocketLine
 from voicebench.recording import Recording
 from voicebench.records import Outcome
 from voicebench.scenario.model import VadSettings
@@ -38,6 +45,9 @@ class Line:
 
     def audio(self, data: bytes):
         return None
+
+    def head(self, data: bytes) -> bytes:
+        return b""
 
     def receive(self, data: bytes, time_s: float):
         return [AgentAudio(LOUD, time_s)] if data else [AgentClosed(time_s, None, "gone")]
@@ -415,3 +425,101 @@ def test_a_long_reply_asks_for_a_step_every_quarter_of_a_second_at_most():
     talk = [("packet", 60, 20)] + [("packet", 1, 20)] * 300
     _, steps = played(of, talk, every_tick=False)
     assert steps < 60
+
+
+class Wire:
+    """A socket on which the agent has said so much so far, one send a read."""
+
+    def __init__(self) -> None:
+        self.said: list[bytes] = []
+
+    def recvmsg(self, n_bytes: int, ancillary_bytes: int):
+        if not self.said:
+            raise BlockingIOError
+        data = self.said.pop(0)
+        if len(data) > n_bytes:
+            self.said.insert(0, data[n_bytes:])
+        return data[:n_bytes], [], 0, None
+
+    def setsockopt(self, *option) -> None:
+        raise OSError
+
+    def send(self, data: bytes) -> int:
+        return len(data)
+
+    def fileno(self) -> int:
+        return 0  # no socket: nobody knows how much waits in it
+
+
+class LongWay(WebSocketLine):
+    """Takes every message through the whole parser."""
+
+    def audio(self, data: bytes):
+        return None
+
+
+def packet(n_samples: int, level: int) -> bytes:
+    return server_frame(np.full(n_samples, level, np.int16).tobytes())
+
+
+PACKETS = [packet(320, 4000), packet(320, 0), packet(320, 3000), packet(160, 4000), packet(0, 0), packet(9000, 2500)]
+SAID = [
+    *PACKETS,
+    PACKETS[0] + PACKETS[3],
+    server_frame(b'{"type": "clear"}', Opcode.TEXT),
+    server_frame(b'{"type": "transcript", "text": "hello"}', Opcode.TEXT),
+    server_frame(b"", Opcode.PING),
+    server_frame(bytes(3)),
+    PACKETS[0][:100],
+    PACKETS[0][100:],
+    server_frame(b"\x03\xe8", Opcode.CLOSE),
+]
+usual = st.sampled_from(PACKETS[:3])
+anything = st.sampled_from(SAID)
+minutes = st.lists(st.tuples(st.one_of(usual, usual, usual, anything), st.integers(0, 25)), max_size=150)
+
+
+def held(line_class, said, cut_after: int) -> Recording:
+    """A session of one call, the agent saying this, each so many ticks after the one before."""
+    protocol = ClientProtocol(parse_uri("ws://agent/"), state=State.OPEN)
+    line = line_class(protocol, PcmCodec(agent_rate_hz=16000, session_rate_hz=16000), place="the agent at agent:80")
+    call = Call(
+        make_ready(
+            script(ask("one"), ask("two", after="agent_speech_end"), max_duration_ms=8000),
+            lambda samples: samples.tobytes(),
+        ),
+        LiveSocket(Wire(), line),
+    )
+    call.start(0.0)
+    for data, ticks in said:
+        for _ in range(ticks):
+            if call.session.ended or not call.due(call.due_s, 1.0):
+                break
+        if call.session.ended:
+            break
+        with mock.patch.object(call_module, "monotonic_s", lambda at_s=call.due_s - 0.013: at_s):
+            call.live.sock.said.append(data)
+            call.look(-1.0, 0.0)
+    for _ in range(cut_after):
+        if call.session.ended or not call.due(call.due_s, 1.0):
+            break
+    call.end(Outcome("cut", None, "cut"))
+    return call.session.recording("s", clock="real")
+
+
+@given(minutes, st.integers(0, 500))
+def test_packets_that_wait_to_be_heard_together_change_nothing(said, cut_after):
+    short, long = held(WebSocketLine, said, cut_after), held(LongWay, said, cut_after)
+    assert np.array_equal(short.agent, long.agent)
+    for column in ("time_s", "level_db", "duration_s"):
+        assert np.array_equal(getattr(short.packets, column), getattr(long.packets, column)), column
+    assert (short.turns, short.clears_s, short.transcripts) == (long.turns, long.clears_s, long.transcripts)
+    assert (short.outcome, short.duration_s) == (long.outcome, long.duration_s)
+
+
+def test_the_usual_packets_do_wait_to_be_heard_together():
+    heard = []
+    with mock.patch.object(Session, "hear_packets", lambda self, packets, times_s: heard.append(len(packets)) or False):
+        held(WebSocketLine, [(PACKETS[0], 1)] * 50, 0)
+    assert max(heard) > 5
+    assert sum(heard) >= 40

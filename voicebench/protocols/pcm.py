@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from voicebench.audio import pcm
 from voicebench.audio.resample import PacketResampler
@@ -14,6 +14,8 @@ from voicebench.protocols.text import clean_text
 
 class PcmCodec:
     """Messages of one agent to events of one session. Counts what it could not use, and never fails on it."""
+
+    verbatim: Final = True
 
     def __init__(self, *, agent_rate_hz: int, session_rate_hz: int) -> None:
         """`agent_rate_hz`: the rate of the agent's audio, resampled to the session's packet by packet."""

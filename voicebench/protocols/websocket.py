@@ -24,6 +24,10 @@ MAX_CLOSE_CHARS: Final = 123
 class Codec(Protocol):
     """What the messages on a WebSocket mean: one per session, since audio may be cut anywhere."""
 
+    @property
+    def verbatim(self) -> bool:
+        """Whether the samples that `audio` gives are the message's bytes as they are: int16, little-endian."""
+
     def binary(self, payload: bytes, time_s: float) -> list[AgentEvent]:
         """The events in a binary message. Never raises."""
 
@@ -75,6 +79,10 @@ class WebSocketLine:
             return None
         body = whole_binary(data)
         return self._codec.audio(data, body) if body else None
+
+    def head(self, data: bytes) -> bytes:
+        """The header of a message that `audio` has taken; with the length it says all that `audio` asks for."""
+        return data[: whole_binary(data)] if self._codec.verbatim else b""
 
     def receive(self, data: bytes, time_s: float) -> list[AgentEvent]:
         """Take bytes from the socket; b"" is its end. Returns what they mean, stamped `time_s`. Never raises."""

@@ -1,8 +1,8 @@
 """One loop, all live sessions: reads what came, ticks the machines, sends the frames that are due.
 
-Due times are absolute, so an oversleep is not carried on; how late each frame went out is kept with its session. Each
-wake-up drains the sockets once, then decides, then sends. Sessions are staggered over the frame, so that no tick is a
-spike.
+Due times are absolute, so an oversleep is not carried on; how late each frame went out is kept with its session. The
+loop wakes when frames are due; each wake-up drains the sockets once, then decides, then sends. Sessions are staggered
+over the frame, so that no tick is a spike.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from voicebench.records import Outcome
 from voicebench.worker.adapters.base import describe
 from voicebench.worker.call import GENERATOR_LATE_S, QUEUE_TICKS, Call
 from voicebench.worker.stamps import realtime_ahead_s
-from voicebench.worker.ticker import open_ticker
+from voicebench.worker.ticker import Alarm, open_alarm
 from voicebench.worker.wheel import SLOTS, Wheel
 
-WAKE_S = 0.001
-"""Resolution of due times; a wake-up of an idle pacer costs some 10 us."""
+LOOK_EVERY_S = 0.002
+"""The sockets are looked at so often, whether a frame is due or not: what the agent says may start the next turn."""
 FRAMES_PER_WAKE = 2
 """At most so many frames of a session that is behind go out together."""
 NATIVE_EPOLL = gevent.monkey.get_original("select", "epoll")
@@ -94,7 +94,7 @@ class Pacer:
         except OSError as error:
             raise TesterError(f"this machine can't watch one more socket: {error.strerror}") from error
         now_s, frame_s = monotonic_s(), call.session.script.frame_s
-        self._gaps.window_s = max(self._gaps.window_s, frame_s + WAKE_S)
+        self._gaps.window_s = max(self._gaps.window_s, frame_s + LOOK_EVERY_S)
         wheel = self._wheels.get(frame_s)
         if wheel is None:
             wheel = self._wheels[frame_s] = Wheel(frame_s, now_s)
@@ -111,21 +111,21 @@ class Pacer:
 
     def _run(self) -> None:
         try:
-            ticker = open_ticker(WAKE_S)
+            alarm = open_alarm()
             try:
-                self._pace(ticker.wait)
+                self._pace(alarm)
             finally:
-                ticker.close()
+                alarm.close()
         except BaseException as error:  # noqa: BLE001 - a dead pacer must be heard of, whatever killed it
             self._on_error(error)
         finally:
             self._closing = True
             self._let_all_go()
 
-    def _pace(self, wait: Callable[[], None]) -> None:
+    def _pace(self, alarm: Alarm) -> None:
         while not self._closing:
             if self._calls:
-                wait()
+                alarm.wait_until(self._due_s())
                 self._wake()
             else:
                 self._wanted.clear()
@@ -133,9 +133,17 @@ class Pacer:
                 self._wanted.wait()
                 self._looked_s = monotonic_s()
 
+    def _due_s(self) -> float:
+        """When there is something to do: the next frame or the next look."""
+        due_s = self._looked_s + LOOK_EVERY_S
+        for wheel in self._wheels.values():
+            if len(wheel) and (visit_s := wheel.due_s(wheel.n)) < due_s:
+                due_s = visit_s
+        return due_s
+
     def _let_all_go(self) -> None:
         for call in list(self._calls.values()):
-            call.session.end(Outcome("failed", "generator", "the pacer stopped"), call.tick)
+            call.end(Outcome("failed", "generator", "the pacer stopped"))
             self._release(call)
 
     def _wake(self) -> None:
@@ -175,7 +183,7 @@ class Pacer:
                 if in_time and call.tick < call.plain_until:
                     frame = next(call.frames)
                     try:
-                        n_sent = call.live.sock.send(frame)
+                        n_sent = call.send(frame)
                     except OSError as error:
                         call.not_taken(frame, error)
                     else:
@@ -213,4 +221,4 @@ def _failed(call: Call, error: Exception) -> None:
     """One session's trouble must not take the others down: it ends as our own failure, with what happened."""
     why = f"an error of the load generator: {describe(error)}"
     with contextlib.suppress(Exception):  # it has ended all the same: a machine that raises may do so once more
-        call.session.end(Outcome("failed", "generator", why), call.tick)
+        call.end(Outcome("failed", "generator", why))

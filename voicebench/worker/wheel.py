@@ -9,7 +9,8 @@ import math
 from collections import defaultdict
 from typing import Generic, TypeVar
 
-SLOTS = 20
+SLOTS = 10
+"""A visit every 2 ms at frames of 20 ms: with twice as many, the wake-ups cost more than what they spread."""
 CallT = TypeVar("CallT")
 
 

@@ -57,6 +57,10 @@ class Line(Protocol):
         """The usual case, cheaply: what `data` says if it is one whole message of audio and nothing more, at a moment
         when nothing else is under way. None: take it to `receive`."""
 
+    def head(self, data: bytes) -> bytes:
+        """How `data`, which `audio` has just taken, begins before its samples (int16, little-endian). Until `receive`
+        has seen something, whatever begins so and is as long would be taken by `audio` as well. b"": nobody knows."""
+
     def receive(self, data: bytes, time_s: float) -> list[AgentEvent]:
         """Take bytes read from the socket, b"" for its end, and return what they mean, stamped `time_s`."""
 

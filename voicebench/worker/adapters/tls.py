@@ -135,6 +135,9 @@ class TlsLine:
     def audio(self, data: bytes) -> Samples | None:
         return None
 
+    def head(self, data: bytes) -> bytes:
+        return b""
+
     def receive(self, data: bytes, time_s: float) -> list[AgentEvent]:
         if self.closed:
             return []
