@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +39,7 @@ MAX_FINAL_CHARS = 100_000
 """Final user transcripts: what is said in two hours. More would take seconds to score."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What the shell does until tick `wake`: send frames `at`, `at + 1`, ... of a turn's clip, then silence."""
 
     clip: int | None
@@ -234,6 +233,8 @@ class Session:
         self._vad = _Ear(scenario.sample_rate, scenario.vad_agent)
         self._margin_ns = samples_to_ns(self._vad.rule.frame_samples, scenario.sample_rate)
         self._listened = 0
+        self._only_boundary_until = 0
+        """Up to this tick nothing is decided but by a boundary of the agent's speech, or its closing."""
         self._ticks = 0
         self._onsets_ns: list[int] = []
         self._offsets_ns: list[int] = []
@@ -340,17 +341,30 @@ class Session:
         if self.outcome is not None:
             return Step(None, 0, NEVER, ended=True)
         self._ticks = tick
-        self._listen(tick * self.script.frame_samples)
+        heard_boundary = self._listen(tick * self.script.frame_samples)
+        if tick < self._only_boundary_until and not heard_boundary and self._closed is None:
+            self._look_ahead()
+            wake = self._only_boundary_until if self.idle else min(self._only_boundary_until, self._next_boundary)
+            return Step(None, 0, max(tick + 1, wake))
         now_ns = self.script.tick_ns(tick)
         ending = self._ending(tick, now_ns)
         if ending is not None:
             self.outcome = ending
             return Step(None, 0, NEVER, ended=True)
         self._maybe_start_turn(tick, now_ns)
+        self._look_ahead()
+        return self._step_from(tick, now_ns)
+
+    def _look_ahead(self) -> None:
+        """Whether anything can be heard of what is here."""
         # One analysis frame later even the rest of audio that fills no such frame has been decided on.
         heard_all = self._playout.queued_until + self._vad.rule.frame_samples <= self._listened
         self.idle = heard_all and not self._vad.undecided
-        return self._step_from(tick, now_ns)
+
+    @property
+    def _next_boundary(self) -> int:
+        """The tick at which the detector may confirm its next boundary."""
+        return self._tick_at(self._vad.soonest())
 
     def end(self, outcome: Outcome, ticks: int) -> None:
         """End it from outside (cut, lost, failed); `ticks` frames have been sent."""
@@ -359,11 +373,14 @@ class Session:
             self.outcome = outcome
             self._listen(self._ticks * self.script.frame_samples)
 
-    def _listen(self, until: int) -> None:
-        for event in self._vad.push(self._playout.heard(self._listened, until)):
+    def _listen(self, until: int) -> bool:
+        """Whether a boundary was heard."""
+        events = self._vad.push(self._playout.heard(self._listened, until))
+        for event in events:
             times = self._onsets_ns if event.kind == "onset" else self._offsets_ns
             times.append(s_to_ns(event.time_s))
         self._listened = until
+        return bool(events)
 
     def _ending(self, tick: int, now_ns: int) -> Outcome | None:
         if self._closed is not None:
@@ -471,15 +488,19 @@ class Session:
 
     def _wake(self, now_ns: int, tick: int) -> int:
         """The first tick at which anything can be decided, unless `hear` says otherwise before."""
+        self._only_boundary_until = 0
         if now_ns < self._previous_end_ns:
             self.idle = False  # whatever is heard meanwhile, the next decision is taken when the turn's audio is over
             return self.script.tick_from(self._previous_end_ns)
-        boundary = NEVER if self.idle else self._tick_at(self._vad.soonest())
+        boundary = NEVER if self.idle else self._next_boundary
         turns = self.script.scenario.turns
         if len(self._played) < len(turns):
             turn = turns[len(self._played)]
             due = self.script.tick_from(self._due(turn)[0])
-            return due if self._anchor_ns(turn) is not None else min(due, boundary)
+            if self._anchor_ns(turn) is not None:
+                return due
+            self._only_boundary_until = min(due, self._max_tick)
+            return min(due, boundary)
         over = self.script.tick_from(self._played[-1].end_ns + ms_to_ns(self.script.scenario.tail_ms))
         if not self._is_answered(self._played[-1]):
             over = max(over, min(boundary, self.script.tick_from(self._deadline_ns)))
