@@ -10,7 +10,7 @@ import msgspec
 
 from voicebench.errors import WireError, WrongProtocolError
 from voicebench.records import SessionRecord, TurnRecord
-from voicebench.wire.messages import PROTOCOL, FilePiece, Final, FromMaster, FromWorker, Message, Results, Welcome
+from voicebench.wire.messages import PROTOCOL, Beat, FilePiece, Final, FromMaster, FromWorker, Message, Results, Welcome
 
 MAX_BYTES = 2 << 20
 """Of a message: the largest is a session's record with thousands of turns."""
@@ -57,6 +57,9 @@ def decode_from_worker(data: bytes) -> FromWorker:
         _check_number("start", message.session.started_s)
         _check_record(message.session.record)
         _check_lateness(message.session.lateness)
+    elif isinstance(message, Beat):
+        if not all(each is None or _finite(each) for each in (message.health, message.blocked)):
+            raise WireError("a beat with a number that is none")
     elif isinstance(message, Final):
         for t_s, _, _ in message.events:
             _check_number("event", t_s)

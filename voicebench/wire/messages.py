@@ -37,6 +37,10 @@ Text = Annotated[str, msgspec.Meta(max_length=4000)]
 Sha = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
 Incarnation = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}$")]
 Seconds = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
+TimeShare = Annotated[float, msgspec.Meta(ge=0.0, le=1e4)]
+"""Of a stretch of time: 1.0 is one core, or the whole machine, all along."""
+Span = Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]
+"""A length of time."""
 FileName = Literal["session.json", "user.wav", "agent.wav"]
 SessionId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,200}$")]
 
@@ -122,6 +126,41 @@ class Unable(Message, frozen=True, tag="unable", kw_only=True):
 # --- while it runs -----------------------------------------------------------------------------------------------
 
 
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker fared in the last second or so: what the machine did to it, and how late that made it. None: not
+    known there. Every beat says the newest again, so that a beat which is lost takes none with it."""
+
+    n: Annotated[int, msgspec.Meta(ge=1, le=1 << 53)]
+    """Counts from 1."""
+    over_s: Span
+    """How long that second was."""
+    calls: Count
+    """Sessions going on; 0 unless there were some when it began, too."""
+    loop_cpu: TimeShare | None = None
+    """Of the thread whose loop holds the sessions: on a CPU."""
+    process_cpu: TimeShare | None = None
+    waited: TimeShare | None = None
+    """Of the same thread: ready to run, while others had the CPU."""
+    throttled_ms: Span | None = None
+    """By the CPU limit of its control group, all threads added up."""
+    steal: TimeShare | None = None
+    """Of the machine's CPUs: taken by its host."""
+    widest_gap_ms: Span | None = None
+    """Between two looks at the agents."""
+    worst_late_ms: Span | None = None
+    """Of a frame behind its due time."""
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds a worker's sessions stands still, right now."""
+
+    what: Literal["loop", "pacer"]
+    """loop: nothing in it runs. pacer: the loop turns, and nobody looks at the sockets."""
+    for_s: Span
+    where: Annotated[str, msgspec.Meta(max_length=1000)]
+    """What the loop's thread is at."""
+
+
 class Beat(Message, frozen=True, tag="beat", kw_only=True):
     """worker -> master, every `beat_s` and as soon as a session has started."""
 
@@ -140,6 +179,8 @@ class Beat(Message, frozen=True, tag="beat", kw_only=True):
     hub_age_s: float
     """How long ago the loop that holds the sessions was last seen to turn."""
     cpu_s: float
+    health: Health | None = None
+    blocked: Block | None = None
 
 
 class Orders(Message, frozen=True, tag="orders", kw_only=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import gevent
 import numpy as np
@@ -21,6 +22,7 @@ from voicebench.recording import Lateness, lateness_of
 from voicebench.records import Outcome
 from voicebench.session import Script, Session, Step
 from voicebench.worker.adapters.base import Adapter, describe, stamped
+from voicebench.worker.lag import LagMeter
 from voicebench.worker.pacer import WidestGap
 from voicebench.worker.ticker import give_way, open_ticker
 
@@ -39,14 +41,21 @@ CLOSE_S = 2.0
 class LoopWatch:
     """How long the event loop kept everybody waiting: an adapter's greenlet hears of its agent that much later."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_error: Callable[[BaseException], None] | None = None, lags: LagMeter | None = None) -> None:
+        """
+        Args:
+            on_error: Hears of a failure of the watch itself: without it nobody would know how late sessions are.
+            lags: Is told how late they were.
+        """
+        self._on_error = on_error
+        self._lags = lags or LagMeter()
         self._gaps = WidestGap()
         self._users = 0
 
     def __enter__(self) -> LoopWatch:
         self._users += 1
         if self._users == 1:
-            gevent.spawn(self._watch)
+            gevent.spawn(self._watch).link_exception(self._failed)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -57,6 +66,14 @@ class LoopWatch:
         self._gaps.window_s = max(self._gaps.window_s, window_s)
         return self._gaps.widest_ms
 
+    def sent(self, late_s: float) -> None:
+        """A frame went out, so long after it was due."""
+        self._lags.sent(late_s)
+
+    def _failed(self, watch: gevent.Greenlet[Any]) -> None:
+        if self._on_error is not None and watch.exception is not None:
+            self._on_error(watch.exception)
+
     def _watch(self) -> None:
         ticker = open_ticker(WATCH_S)
         looked_s = monotonic_s()
@@ -64,6 +81,7 @@ class LoopWatch:
             ticker.wait()
             now_s = monotonic_s()
             self._gaps.add(now_s, now_s - looked_s)
+            self._lags.look(now_s - looked_s)
             looked_s = now_s
         self._gaps.forget()
         ticker.close()
@@ -163,7 +181,9 @@ class AdapterCall:
             step = self.session.step(tick)  # every tick: the ear may have heard something
             if step.ended or not self._send(step, tick, ear):
                 return
-            self._send_ms.append(max(0.0, 1000.0 * (self._clock.now_s() - due_s)))
+            late_s = max(0.0, self._clock.now_s() - due_s)
+            self._watch.sent(late_s)
+            self._send_ms.append(1000.0 * late_s)
             self._drain_gap_ms.append(self._watch.widest_ms(script.frame_s + WATCH_S))
             tick += 1
 

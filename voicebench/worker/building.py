@@ -16,10 +16,12 @@ from voicebench.scenario.adapter_options import mock_options, websocket_options
 from voicebench.scenario.secrets import expand_variables
 from voicebench.scoring import score
 from voicebench.session import Script, Session
+from voicebench.worker.adapter_call import LoopWatch
 from voicebench.worker.adapters.base import Adapter, SessionInfo, load_adapter_class
 from voicebench.worker.adapters.mock import MockAdapter
 from voicebench.worker.adapters.websocket import WebSocketTransport
 from voicebench.worker.call import make_ready
+from voicebench.worker.lag import LagMeter
 from voicebench.worker.pacer import Pacer
 from voicebench.worker.routes import AdapterRoute, Route, SocketRoute, VirtualRoute
 
@@ -36,8 +38,13 @@ class Routes:
         *,
         virtual: bool,
         on_pacer_error: Callable[[BaseException], None],
+        lags: LagMeter | None = None,
     ) -> None:
         """
+        Args:
+            on_pacer_error: Hears of a failure of what paces all sessions.
+            lags: Is told how late that was.
+
         Raises:
             ScenarioError: A variable in an agent's options is not set here.
             AdapterError: Its options do not fit, or an adapter can't be loaded.
@@ -45,6 +52,7 @@ class Routes:
         self._environment = environment
         self._virtual = virtual
         self._on_pacer_error = on_pacer_error
+        self._lags = lags
         self._pacer: Pacer | None = None
         self.routes: list[Route] = [self._route(script) for script in scripts]
 
@@ -68,6 +76,11 @@ class Routes:
                 )
             )
 
+    @property
+    def paced_s(self) -> float | None:
+        """When the pacer last looked at its live calls, monotonic; None: it has none. From any thread."""
+        return None if self._pacer is None else self._pacer.paced_s
+
     def close(self) -> None:
         """Stop the pacer."""
         if self._pacer is not None:
@@ -80,15 +93,19 @@ class Routes:
             if self._virtual:
                 return VirtualRoute(script, mock_options(options))
             mock_options(options)
-            return AdapterRoute(script, _mock_maker(script, options), ADAPTER_CONNECT_TIMEOUT_S)
+            return self._adapter_route(script, _mock_maker(script, options))
         if spec.type == "websocket":
             transport = WebSocketTransport(websocket_options(options))
             if self._pacer is None:
-                self._pacer = Pacer(on_error=self._on_pacer_error)
+                self._pacer = Pacer(on_error=self._on_pacer_error, lags=self._lags)
             return SocketRoute(make_ready(script, transport.ready_frame), transport, self._pacer)
         if ":" in spec.type:
-            return AdapterRoute(script, _class_maker(spec.type, options), ADAPTER_CONNECT_TIMEOUT_S)
+            return self._adapter_route(script, _class_maker(spec.type, options))
         raise AdapterError(f"adapter {spec.type!r} is not known: mock, websocket or module:Class")
+
+    def _adapter_route(self, script: Script, make: Callable[[SessionInfo], Adapter]) -> AdapterRoute:
+        watch = LoopWatch(self._on_pacer_error, self._lags)
+        return AdapterRoute(script, make, ADAPTER_CONNECT_TIMEOUT_S, watch=watch)
 
 
 def get_ready(script: Script) -> None:

@@ -203,6 +203,8 @@ class Engine:
         self.start_s = start_s
         self._pulse_s = monotonic_s()
         self._watches = [gevent.spawn(self._watch_the_clock), gevent.spawn(self._feel_the_pulse)]
+        for watch in self._watches:
+            watch.link_exception(self._watch_failed)
 
     def hold(self, share: Mapping[int, int]) -> None:
         """Have these callers from now on, and no others: each with how many of its sessions were started elsewhere.
@@ -289,6 +291,10 @@ class Engine:
         """Something broke that no session survives: end the run and raise it from `run`."""
         self._error = self._error or error
         self.cut(Outcome("failed", "generator", f"the load generator failed: {error}"))
+
+    def _watch_failed(self, watch: gevent.Greenlet[Any]) -> None:
+        if watch.exception is not None:
+            self.fail(watch.exception)
 
     def _watch_the_clock(self) -> None:
         if self.load.run_time_s is not None:

@@ -45,13 +45,22 @@ class Bulk(Protocol):
     def due_s(self, now_s: float) -> float: ...
 
 
+class Watch(Protocol):
+    """What looks after the loop. Called in the link's thread."""
+
+    def look(self, now_s: float) -> None: ...
+
+
 class Link:
     """The thread and what leads to it. `close` ends it; `error` is what it died of."""
 
-    def __init__(self, address: str, member: Member, bulk: Bulk, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self, address: str, member: Member, bulk: Bulk, on_news: Callable[[], None], watch: Watch | None = None
+    ) -> None:
         """
         Args:
             address: Of the master, as ZeroMQ has it.
+            watch: Is asked to look ten times a second at least.
             on_news: Called in the loop when there is news: notices of the member, the gate, the end of the thread.
         """
         self.error: str | None = None
@@ -59,6 +68,7 @@ class Link:
         self._address = address
         self._member = member
         self._bulk = bulk
+        self._watch = watch
         self._told: deque[Callable[[Member], None]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closing = False
@@ -119,6 +129,8 @@ class Link:
             while self._told:
                 self._told.popleft()(self._member)
             now_s = monotonic_s()
+            if self._watch is not None:
+                self._watch.look(now_s)
             for message in self._member.sends(now_s):
                 _send(control, message)
             epoch = self._member.epoch

@@ -22,10 +22,12 @@ from voicebench.wire.liveness import DEFAULT, ClockOffset, Liveness
 from voicebench.wire.messages import (
     MAX_FILE_BYTES,
     Beat,
+    Block,
     Final,
     FromMaster,
     FromWorker,
     Gone,
+    Health,
     Hello,
     Orders,
     Phase,
@@ -138,6 +140,9 @@ class Vitals:
     """When it last turned, monotonic."""
     live: int = 0
     cpu_s: float = 0.0
+    health: Health | None = None
+    """This and the next are written by the thread that watches the loop and sends the beats."""
+    blocked: Block | None = None
 
 
 class Member:
@@ -433,6 +438,8 @@ class Member:
             live=self._vitals.live,
             hub_age_s=max(0.0, now_s - self._vitals.turned_s),
             cpu_s=self._vitals.cpu_s,
+            health=self._vitals.health,
+            blocked=self._vitals.blocked,
         )
         self._beats.append(beat)
         return [beat]

@@ -7,9 +7,12 @@ here as notices of the `Member`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import gevent
+import gevent.monkey
 from gevent.event import Event
+from gevent.hub import get_hub
 
 from voicebench.clock import cpu_s, monotonic_s
 from voicebench.errors import TesterError, VoicebenchError
@@ -18,6 +21,8 @@ from voicebench.wire.messages import Hello, RunPlan
 from voicebench.worker.adapters.base import describe
 from voicebench.worker.building import Routes, get_ready
 from voicebench.worker.engine import Engine, EngineLoad, Placed
+from voicebench.worker.health import HealthReader
+from voicebench.worker.lag import LagMeter
 from voicebench.worker.link import Link
 from voicebench.worker.member import (
     AskedToLeave,
@@ -32,6 +37,7 @@ from voicebench.worker.member import (
     Welcomed,
 )
 from voicebench.worker.supply import Supply, result_of
+from voicebench.worker.watchdog import Watchdog
 
 PULSE_S = 0.1
 MASTER_WAIT_S = 30.0
@@ -63,7 +69,11 @@ class Node:
         self.member = Member(hello, self._vitals)
         self.supply = Supply()
         self._news = Event()
-        self._link = Link(address, self.member, self.supply, self._news.set)
+        self._lags = LagMeter()
+        native_id, thread = gevent.monkey.get_original("_thread", ["get_native_id", "get_ident"])
+        reader = HealthReader(native_id(), self._lags)
+        self._watchdog = Watchdog(self, thread(), self._vitals, reader)
+        self._link = Link(address, self.member, self.supply, self._news.set, self._watchdog)
         self._plan: RunPlan | None = None
         self._name = hello.name
         self._lost_s = 0.0
@@ -74,7 +84,6 @@ class Node:
         self._phase: PhaseBegan | None = None
         self._ending = False
         self._final_told = False
-        self._error = ""
         self._master_lost = False
         self._exit_code: int | None = None
         self._exit_code_when_over = 0
@@ -89,7 +98,7 @@ class Node:
             self._exit_code = 0
             return
         up_to = f"up to {self._plan.stop_timeout_s:g} s"
-        self._say(f"{why}: starting no more sessions, letting {self._live} finish, {up_to}; again to cut them")
+        self._say(f"{why}: starting no more sessions, letting {self.calls} finish, {up_to}; again to cut them")
         self._end_soon()
         if self._engine is not None:
             self._engine.drain()
@@ -100,13 +109,21 @@ class Node:
 
     def cut(self, why: str) -> None:
         """End all sessions now, hand everything in, go."""
-        self._say(f"{why}: cutting {self._live} sessions")
+        self._say(f"{why}: cutting {self.calls} sessions")
         if self._engine is not None:
             self._engine.cut()
 
+    # --- watched from another thread ---------------------------------------------------------------------------------
+
     @property
-    def _live(self) -> int:
+    def calls(self) -> int:
+        """Sessions going on."""
         return self._engine.live if self._engine is not None else 0
+
+    @property
+    def paced_s(self) -> float | None:
+        """When the pacer last looked at its live calls, monotonic; None: it has none."""
+        return self._routes.paced_s if self._routes is not None else None
 
     # --- its life ----------------------------------------------------------------------------------------------------
 
@@ -117,6 +134,9 @@ class Node:
             TesterError: The thread that speaks with the master died.
         """
         pulse = gevent.spawn(self._pulse)
+        pulse.link_exception(lambda failed: self._broken(failed.exception))
+        hub, self._report_to_hub = get_hub(), get_hub().handle_error
+        hub.handle_error = self._failed_in_hub
         self._link.start()
         began_s = said_s = monotonic_s()
         try:
@@ -138,7 +158,9 @@ class Node:
             return self._exit_code
         finally:
             pulse.kill()
+            del hub.handle_error
             self._link.close()
+            self._watchdog.close()
             if self._routes is not None:
                 self._routes.close()
             self.supply.close()
@@ -146,9 +168,17 @@ class Node:
     def _pulse(self) -> None:
         while True:
             self._vitals.turned_s = monotonic_s()
-            self._vitals.live = self._live
+            self._vitals.live = self.calls
             self._vitals.cpu_s = self._used_cpu_s()
             gevent.sleep(PULSE_S)
+
+    def _failed_in_hub(self, context: Any, kind: Any, value: Any, trace: Any) -> None:
+        """What the hub calls (watchers, callbacks) has no greenlet of its own to fail in: the hub would print the error
+        and go on, without whatever was to be done. Must not raise."""
+        self._report_to_hub(context, kind, value, trace)
+        if isinstance(context, gevent.Greenlet) or context is None or issubclass(kind, get_hub().NOT_ERROR):
+            return  # who spawned a greenlet looks after it; without a context the hub itself ends the program
+        self._broken(value if isinstance(value, BaseException) else kind(value))
 
     def _used_cpu_s(self) -> float:
         return 0.0 if self._cpu_before_s is None else cpu_s() - self._cpu_before_s
@@ -196,7 +226,9 @@ class Node:
         try:
             prepared = self.supply.wait()
             scripts = [prepare(each.scenario, each.clips) for each in prepared]
-            self._routes = Routes(scripts, self._environment, virtual=False, on_pacer_error=self._broken)
+            self._routes = Routes(
+                scripts, self._environment, virtual=False, on_pacer_error=self._broken, lags=self._lags
+            )
             get_ready(scripts[0])
             if plan.preflight:
                 self._routes.knock(plan.run_id)
@@ -243,8 +275,11 @@ class Node:
             self._engine.cut()
 
     def _broken(self, error: BaseException) -> None:
+        """Something that all sessions need has failed."""
         if self._engine is not None:
             self._engine.fail(error)
+        elif not self._exit_code_when_over:
+            self._cannot(f"an error of this worker: {describe(error)}", TesterError.exit_code)
 
     # --- handing in --------------------------------------------------------------------------------------------------
 
@@ -262,6 +297,7 @@ class Node:
             return
         self._final_told = True
         notes = (*([self.supply.note] if self.supply.note else []), *(engine.notes if engine is not None else ()))
+        notes += tuple(f"this machine does not tell {what}" for what in self._watchdog.unknown)
         trouble = self.supply.trouble
         events = tuple((e["t_s"], e["event"], e["detail"]) for e in (engine.events if engine is not None else ()))
         events = tuple(each for each in events if each[1] != "drain")  # that the run time is over, the master knows
@@ -281,7 +317,7 @@ class Node:
                 self._exit_code = self._exit_code_when_over
                 return
             self._say(
-                f"no word from the master for {silent_s:.0f} s: starting no more sessions, letting {self._live} end"
+                f"no word from the master for {silent_s:.0f} s: starting no more sessions, letting {self.calls} end"
             )
             self._end_soon()
             if self._engine is not None:

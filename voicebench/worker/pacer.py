@@ -22,6 +22,7 @@ from voicebench.errors import TesterError
 from voicebench.records import Outcome
 from voicebench.worker.adapters.base import describe
 from voicebench.worker.call import GENERATOR_LATE_S, QUEUE_TICKS, Call
+from voicebench.worker.lag import LagMeter
 from voicebench.worker.stamps import realtime_ahead_s
 from voicebench.worker.ticker import Alarm, open_alarm
 from voicebench.worker.wheel import SLOTS, Wheel
@@ -62,14 +63,20 @@ class WidestGap:
 class Pacer:
     """Owns the sockets of all live calls. `add` from any greenlet; `Call.done` tells when a call is over."""
 
-    def __init__(self, on_error: Callable[[BaseException], None]) -> None:
-        """`on_error` hears of a failure of the loop itself, which no session survives."""
+    def __init__(self, on_error: Callable[[BaseException], None], lags: LagMeter | None = None) -> None:
+        """
+        Args:
+            on_error: Hears of a failure of the loop itself, which no session survives.
+            lags: Is told how late it was.
+        """
         self._on_error = on_error
+        self._lags = lags or LagMeter()
         self._epoll = NATIVE_EPOLL()
         self._calls: dict[int, Call] = {}
         self._wheels: dict[float, Wheel[Call]] = {}
         """By the length of a frame, seconds."""
         self._looked_s = monotonic_s()
+        """When it looked last. Read from outside as well (`paced_s`): a plain attribute."""
         self._gaps = WidestGap()
         self._wanted = Event()
         self._closing = False
@@ -79,6 +86,11 @@ class Pacer:
     def live(self) -> int:
         """How many calls are going on."""
         return len(self._calls)
+
+    @property
+    def paced_s(self) -> float | None:
+        """When the live calls were last looked at, monotonic; None: there are none. From any thread."""
+        return self._looked_s if self._calls else None
 
     def add(self, call: Call) -> None:
         """Take a call over: its first frame is due at the start of the least crowded slot.
@@ -99,6 +111,8 @@ class Pacer:
         if wheel is None:
             wheel = self._wheels[frame_s] = Wheel(frame_s, now_s)
         call.start(wheel.join(call, now_s))
+        if not self._calls:
+            self._looked_s = now_s  # since nobody was there, nobody was kept waiting
         self._calls[fd] = call
         self._wanted.set()
 
@@ -149,6 +163,7 @@ class Pacer:
     def _wake(self) -> None:
         now_s = monotonic_s()
         self._gaps.add(now_s, now_s - self._looked_s)
+        self._lags.look(now_s - self._looked_s)
         looked_s, self._looked_s = self._looked_s, now_s
         ready = self._epoll.poll(0)
         if ready:
@@ -172,6 +187,7 @@ class Pacer:
                 due_s, calls = visit
                 if calls:
                     self._visit(calls, due_s, now_s, gap_ms)
+                    self._lags.sent(monotonic_s() - due_s)
                     if wheel.n % (QUEUE_TICKS * SLOTS) < SLOTS:
                         self._check_backlogs(calls)
 
