@@ -14,11 +14,12 @@ from tests.support.made import a_head, ignore, respond, session, stop
 from voicebench.load.closed import session_name
 from voicebench.master.collector import Collector
 from voicebench.master.picture import MAX_SNAPSHOT_BYTES, MAX_WORKERS, PageFacts, Painter
+from voicebench.master.strain import Strain
 from voicebench.master.telling import Result
 from voicebench.records import Outcome, SessionRecord
 from voicebench.scenario.model import AudioSource, Scenario, StartRule, Turn
 from voicebench.scenario.prepared import PreparedScenario
-from voicebench.wire.messages import Results
+from voicebench.wire.messages import Block, Health, Results
 
 START = StartRule("session_start", 0.0)
 SPOKEN, NOISE = AudioSource(file="ask.wav"), AudioSource(synth="noise", duration_ms=330.0)
@@ -42,9 +43,10 @@ class Stage:
     def __init__(self, n_workers: int = 1, *, facts: PageFacts = FACTS, limits: Any = None, **plan: Any) -> None:
         self.coordinator = gathered(n_workers, **plan)
         self.collector = Collector()
+        self.strain = Strain()
         limits = limits or {}
         self.painter = Painter(
-            facts, a_head(limits=limits, scenario_limits={"made": {}}), self.coordinator, self.collector
+            facts, a_head(limits=limits, scenario_limits={"made": {}}), self.coordinator, self.collector, self.strain
         )
         self.now_s = 0.0
         self._beats = [1] * n_workers
@@ -256,6 +258,35 @@ def test_a_blocked_loop_is_told_and_cpu_is_of_the_time_between_two_beats():
     later = msgspec.structs.replace(beat(9, state="running"), sent_s=2.0, cpu_s=0.5)
     stage.coordinator.hear(b"0", later, stage.now_s)
     assert stage.shot()["workers"][0]["cpu_percent"] == 25.0
+
+
+def test_a_worker_at_its_limit_is_told_with_the_remedy_and_the_room_that_is_left():
+    stage = Stage(2)
+    stage.start()
+    health = Health(n=1, over_s=1.0, calls=100, loop_cpu=0.745, worst_late_ms=3.0, widest_gap_ms=4.25)
+    message = beat(8, state="running", health=health)
+    stage.coordinator.hear(b"0", message, stage.now_s)
+    stage.strain.hear(1, "w1", message, stage.now_s, 0.0)
+    shot = stage.shot()
+    row = next(each for each in shot["workers"] if each["state"] == "strained")
+    assert (row["kind"], row["loop_cpu_percent"], row["lag_ms"]) == ("warn", 74.5, 4.2)
+    assert "about 7 more fit" in row["why"]
+    banner = shot["banners"][0]
+    assert (banner["what"], banner["kind"]) == ("strained", "warn")
+    assert "about 7 more fit before 80 %" in banner["text"]
+
+
+def test_a_loop_that_stands_still_comes_before_what_is_only_slow():
+    stage = Stage()
+    stage.start()
+    block = Block(what="loop", for_s=2.0, where="in receive(), mine.py:7")
+    message = beat(8, state="running", live=1, blocked=block, health=Health(n=1, over_s=1.0, calls=1, loop_cpu=0.9))
+    stage.coordinator.hear(b"0", message, stage.now_s)
+    stage.strain.hear(1, "w1", message, stage.now_s, 0.0)
+    shot = stage.shot()
+    assert what(shot) == ["blocked", "strained"]
+    assert "mine.py:7" in shot["banners"][0]["text"]
+    assert (shot["workers"][0]["state"], shot["workers"][0]["kind"]) == ("blocked", "bad")
 
 
 def test_it_fits_whatever_there_is_to_say():

@@ -25,7 +25,7 @@ from voicebench.master import store as store_module
 from voicebench.master.collector import Collector
 from voicebench.master.coordinator import Fresh
 from voicebench.master.ending import conclude
-from voicebench.master.report import RunTail
+from voicebench.master.report import HealthFacts, RunTail
 from voicebench.master.store import DATABASE, LOCK, Placing, Sample, Store, glance, read_run
 from voicebench.records import Outcome, Segment, SessionRecord, TurnRecord
 from voicebench.wire.messages import SessionResult
@@ -282,7 +282,7 @@ def test_text_that_no_file_takes_is_stored_as_near_as_can_be(tmp_path):
             lambda path: _overwrite(path, b"CREATE TABLE sessions", b"CREATE \xff\xfeBLE sessions"),
             "can't be read as a run",
         ),
-        (lambda path: _set_version(path, 99), "has schema 99, this version reads 1: upgrade voicebench"),
+        (lambda path: _set_version(path, 99), "has schema 99, this version reads 2: upgrade voicebench"),
     ],
 )
 def test_what_is_no_run_is_told_in_a_sentence(tmp_path, spoil, told):
@@ -300,6 +300,36 @@ def _overwrite(path: Path, what: bytes, by: bytes) -> None:
     assert content.count(what) == 1
     assert len(what) == len(by)
     path.write_bytes(content.replace(what, by))
+
+
+def test_how_workers_fared_is_kept_with_the_samples_and_with_their_facts(tmp_path):
+    store = a_store(tmp_path)
+    health = HealthFacts(loop_cpu_share=0.7, waited_share=0.1, throttled_ms=30.0, widest_gap_ms=12.0)
+    store.set_workers([(1, replace(a_worker("w"), health=health))], [Sample(1, 1.0, 1, 1, 0.0, 0.5, health)])
+    killed(store)
+    with sqlite3.connect(tmp_path / DATABASE) as db:
+        names = (
+            "loop_cpu_share, process_cpu_share, waited_share, throttled_ms, steal_share, widest_gap_ms, worst_late_ms"
+        )
+        row = db.execute(f"SELECT epoch, t_s, cpu_s, {names} FROM samples").fetchone()
+    assert row == (1, 1.0, 0.5, 0.7, None, 0.1, 30.0, None, 12.0, None)
+    run = read_run(tmp_path)
+    assert run.tail.workers[0].health == health
+    report, _ = conclude(run.head, run.tail, run.collector)
+    assert report["workers"][0]["health"]["waited_share"] == 0.1
+    assert report["workers"][0]["health"]["steal_share"] is None
+
+
+def test_a_run_of_the_version_before_is_read(tmp_path):
+    store = a_store(tmp_path)
+    store.add_results([fresh(0)])
+    store.close()
+    with sqlite3.connect(tmp_path / DATABASE) as db:
+        db.execute("DROP TABLE samples")
+        db.execute("CREATE TABLE samples (t_s REAL, epoch INTEGER, started INTEGER, live INTEGER, cpu_s REAL)")
+        db.execute("INSERT INTO samples VALUES (1.0, 1, 1, 1, 0.5)")
+    _set_version(tmp_path / DATABASE, 1)
+    assert read_run(tmp_path).collector.n_taken == 3
 
 
 def _set_version(path: Path, version: int) -> None:

@@ -13,7 +13,19 @@ from hypothesis import strategies as st
 from tests.support import made
 from voicebench.errors import WireError, WrongProtocolError
 from voicebench.wire import codec
-from voicebench.wire.messages import PROTOCOL, Beat, Final, FromMaster, Hello, Orders, Refuse, Results, Share
+from voicebench.wire.messages import (
+    PROTOCOL,
+    Beat,
+    Block,
+    Final,
+    FromMaster,
+    Health,
+    Hello,
+    Orders,
+    Refuse,
+    Results,
+    Share,
+)
 
 HELLO = Hello(version="1", incarnation="0" * 32, name="w", host="h", python="3", platform="p", cpus=2)
 BEAT = Beat(
@@ -25,7 +37,9 @@ ORDERS = Orders(
     epoch=1, term=1, phase="run", phase_s=None, t0_s=1.0, share_version=1, acked=0, may_start=None, leave=False,
     over=False, echo_n=1, echo_sent_s=0.0, received_s=0.0, sent_s=0.0,
 )  # fmt: skip
-FROM_WORKER = (HELLO, BEAT, RESULTS, FINAL)
+HEALTH = Health(n=1, over_s=1.0, calls=3, loop_cpu=0.5, waited=0.0, steal=0.1, widest_gap_ms=3.0)
+FULL_BEAT = msgspec.structs.replace(BEAT, health=HEALTH, blocked=Block(what="loop", for_s=1.5, where="in receive()"))
+FROM_WORKER = (HELLO, BEAT, FULL_BEAT, RESULTS, FINAL)
 FROM_MASTER: tuple[FromMaster, ...] = (
     ORDERS, Refuse(reason="no"), Share(epoch=1, term=1, share_version=1, callers=((0, 0),)),
 )  # fmt: skip
@@ -39,6 +53,23 @@ def test_what_a_worker_says_comes_back_as_it_was(message):
 @pytest.mark.parametrize("message", FROM_MASTER, ids=lambda message: type(message).__name__)
 def test_what_the_master_says_comes_back_as_it_was(message):
     assert codec.decode_from_master(codec.encode(message)) == message
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, -1.0, 1e15])
+@pytest.mark.parametrize(
+    "key", ["over_s", "loop_cpu", "waited", "throttled_ms", "steal", "widest_gap_ms", "worst_late_ms"]
+)
+def test_a_beat_that_says_of_a_worker_what_can_not_be_is_refused(key, number):
+    beat = msgspec.structs.replace(BEAT, health=msgspec.structs.replace(HEALTH, **{key: number}))
+    with pytest.raises(WireError):
+        codec.decode_from_worker(codec.encode(beat))
+
+
+@pytest.mark.parametrize("rest", [{"for_s": math.nan}, {"for_s": -1.0}, {"where": "x" * 1001}])
+def test_a_block_that_can_not_be_is_refused(rest):
+    block = Block(**{"what": "loop", "for_s": 1.0, "where": "", **rest})
+    with pytest.raises(WireError):
+        codec.decode_from_worker(codec.encode(msgspec.structs.replace(BEAT, blocked=block)))
 
 
 def decode_both(data: bytes) -> None:

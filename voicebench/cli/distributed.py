@@ -44,6 +44,8 @@ from voicebench.words import count, duration
 LOOK_S = 0.05
 CHILDREN_READY_S = 60.0
 """A worker process of this machine that has not come that far is not going to."""
+ALWAYS_SAID = ("warning", "blocked", "calm")
+"""How the load generator bears the load: whoever started the run has to know before it is over."""
 WORTH_SAYING = ("join", "leave", "left", "lost", "unable", "error")
 """Events that whoever watches the master wants to hear of at once."""
 
@@ -350,7 +352,7 @@ class Held:
         """Pass on what has happened: to the terminal, and to the core what became of the children."""
         events = self._core.coordinator.events
         for event in events[self._shown :]:
-            if event.event in WORTH_SAYING and self._children is None:
+            if event.event in ALWAYS_SAID or (event.event in WORTH_SAYING and self._children is None):
                 self._view.note(f"{event.event}: {event.detail}")
         self._shown = len(events)
         for name, how in self._children.reap() if self._children is not None else ():

@@ -26,7 +26,8 @@ from voicebench.master.link import MasterLink
 from voicebench.master.picture import PageFacts, Painter, Picture, time_left_s
 from voicebench.master.recordings import Recordings
 from voicebench.master.report import RunHead, RunTail, WorkerFacts
-from voicebench.master.store import Placing, Sample, Store
+from voicebench.master.store import NOTHING_KNOWN, Placing, Sample, Store
+from voicebench.master.strain import Strain
 from voicebench.master.telling import Result
 from voicebench.master.verdict import RunVerdict
 from voicebench.wire.messages import FilePiece
@@ -84,7 +85,8 @@ class Core:
         self._n_events_kept = 0
         self._workers_kept: set[int] = set()
         self._begun = False
-        self._painter = None if page is None else Painter(page, head, coordinator, self.collector)
+        self._strain = Strain()
+        self._painter = None if page is None else Painter(page, head, coordinator, self.collector, self._strain)
         self._histories: deque[Callable[[bytes], None]] = deque()
         self._ended_s: float | None = None
         self._snapshot_due_s = self._sample_due_s = self._picture_due_s = float("-inf")
@@ -150,10 +152,18 @@ class Core:
         while self._told:
             self._told.popleft()(self.coordinator, now_s)
         self.coordinator.tick(now_s)
+        self._feel_strain(now_s)
         self._take_in(self.coordinator.take_fresh())
         self._ask_for_recordings(now_s)
         self._send()
         self._keep_up(now_s)
+
+    def _feel_strain(self, now_s: float) -> None:
+        for peer in self.coordinator.here:
+            if peer.beat is not None:
+                self.coordinator.events += self._strain.hear(
+                    peer.epoch, peer.name, peer.beat, now_s, self.coordinator.run_s(now_s)
+                )
 
     def _send(self) -> None:
         for receiver, message in self.coordinator.sends.take():
@@ -295,6 +305,7 @@ class Core:
                 live=0 if peer.settled else len(self.coordinator.shares.open(peer.epoch)),
                 loop_age_s=round(peer.beat.hub_age_s, 3),
                 cpu_s=round(peer.beat.cpu_s, 3),
+                health=self._strain.take_recent(peer.epoch) or NOTHING_KNOWN,
             )
             for peer in peers
             if peer.beat is not None
@@ -317,6 +328,7 @@ class Core:
             cpu_s=round(peer.final.cpu_s if peer.final is not None else peer.beat.cpu_s if peer.beat else 0.0, 3),
             started=self.coordinator.started(peer.epoch),
             maybe_started=sum(epoch == peer.epoch for epoch in may),
+            health=self._strain.worst(peer.epoch),
         )
 
     # --- the end -----------------------------------------------------------------------------------------------------

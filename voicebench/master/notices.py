@@ -13,9 +13,9 @@ from voicebench.words import number, shortened
 
 MAX_EVENTS = 500
 _EVENT_KINDS = {
-    **dict.fromkeys(("start", "join", "holds", "back"), "good"),
-    **dict.fromkeys(("lost", "error", "unable", "broken", "overloaded"), "bad"),
-    "late": "warn",
+    **dict.fromkeys(("start", "join", "holds", "back", "calm"), "good"),
+    **dict.fromkeys(("lost", "error", "unable", "broken", "overloaded", "blocked"), "bad"),
+    **dict.fromkeys(("late", "warning"), "warn"),
 }
 
 

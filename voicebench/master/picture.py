@@ -20,10 +20,12 @@ from voicebench.master.ending import check_limits
 from voicebench.master.notices import Notices
 from voicebench.master.report import RunHead, lateness_document
 from voicebench.master.store import as_json
+from voicebench.master.strain import Strain
 from voicebench.master.telling import Result, Standing, State, banners_of, is_overloaded, pill_of
 from voicebench.master.turn_table import turn_rows
 from voicebench.scenario.prepared import PreparedScenario
 from voicebench.wire.liveness import DEFAULT
+from voicebench.wire.messages import Health
 from voicebench.words import shortened
 
 VERSION = 1
@@ -68,8 +70,11 @@ class Picture:
 class Painter:
     """Makes the pictures of one run, in the core's thread."""
 
-    def __init__(self, facts: PageFacts, head: RunHead, coordinator: Coordinator, collector: Collector) -> None:
+    def __init__(
+        self, facts: PageFacts, head: RunHead, coordinator: Coordinator, collector: Collector, strain: Strain
+    ) -> None:
         self.head = head
+        self._strain = strain
         self.result: Result | None = None
         self.trouble: Sequence[str] = ()
         self._facts = facts
@@ -187,6 +192,7 @@ class Painter:
             left_s,
             self._facts.join,
             self.head.insecure,
+            [(peer.name, each) for peer in coordinator.here for each in self._strain.standing(peer.epoch)],
         )
         return {
             "version": VERSION,
@@ -295,15 +301,19 @@ class Painter:
     def _worker(self, peer: Peer, now_s: float) -> dict[str, Any]:
         account = self._collector.by_worker.get(peer.name, Account())
         state, kind = self._worker_state(peer, account, now_s)
+        health = None if peer.beat is None or peer.settled else peer.beat.health
+        trouble = "" if peer.settled else "; ".join(each.what for each in self._strain.standing(peer.epoch))
         return {
             "name": shortened(peer.name),
             "host": shortened(peer.hello.host),
             "state": state,
             "kind": kind,
-            "why": shortened(peer.why, 160) or None,
+            "why": shortened(peer.why or trouble, 160) or None,
             "calls": 0 if peer.settled else len(self._coordinator.shares.open(peer.epoch)),
             "started": self._coordinator.started(peer.epoch),
             "cpu_percent": self._cpu_percent(peer),
+            "loop_cpu_percent": None if health is None else _of_a_hundred(health.loop_cpu),
+            "lag_ms": None if health is None else _lag_ms(health),
             "frame_late_p99_ms": account.lateness_ms.percentile(99),
             "unreliable_turns": account.unreliable_turns,
             "judged_turns": account.judged_turns,
@@ -315,10 +325,12 @@ class Painter:
             return peer.standing, "bad" if peer.standing in ("lost", "unable") else "mute"
         if now_s - peer.heard_s > DEFAULT.late_s:
             return "late", "warn"
-        if peer.beat is not None and peer.beat.hub_age_s > BLOCKED_S:
+        if peer.beat is not None and (peer.beat.blocked is not None or peer.beat.hub_age_s > BLOCKED_S):
             return "blocked", "bad"
         if is_overloaded(account):
             return "overloaded", "bad"
+        if self._strain.standing(peer.epoch):
+            return "strained", "warn"
         return {"running": "ok"}.get(peer.state, peer.state), "good" if peer.state in ("ready", "running") else "mute"
 
     def _cpu_percent(self, peer: Peer) -> float | None:
@@ -331,6 +343,16 @@ class Painter:
             return None
         self._cpu[peer.epoch] = now
         return round(100.0 * (now[0] - before[0]) / (now[1] - before[1]), 1)
+
+
+def _of_a_hundred(share: float | None) -> float | None:
+    return None if share is None else round(100.0 * share, 1)
+
+
+def _lag_ms(health: Health) -> float | None:
+    """The worst of the last second: how late it sent, or how long it looked at no agent."""
+    known = [value for value in (health.worst_late_ms, health.widest_gap_ms) if value is not None]
+    return round(max(known), 1) if known else None
 
 
 _WEIGHT = {"bad": 0, "warn": 1, "good": 2, "mute": 3}

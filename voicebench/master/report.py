@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from voicebench import __version__
@@ -16,6 +16,19 @@ from voicebench.scenario.prepared import PreparedScenario
 from voicebench.scenario.secrets import redact_document
 
 SCHEMA = "voicebench-report/1"
+
+
+@dataclass(frozen=True, slots=True)
+class HealthFacts:
+    """The worst of a worker's seconds with calls, each by itself; throttling of all of them. None: not known."""
+
+    loop_cpu_share: float | None = None
+    process_cpu_share: float | None = None
+    waited_share: float | None = None
+    throttled_ms: float | None = None
+    steal_share: float | None = None
+    widest_gap_ms: float | None = None
+    worst_late_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +50,7 @@ class WorkerFacts:
     started: int = 0
     maybe_started: int = 0
     """Sessions it may have started without anybody hearing of it, at most."""
+    health: HealthFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +210,16 @@ def _worker(head: RunHead, collector: Collector, worker: WorkerFacts) -> dict[st
         "left_s": None if worker.left_s is None else round(worker.left_s, 3),
         "sessions": worker.started,
         "cpu_s": round(worker.cpu_s, 3),
+        "health": None if worker.health is None else _rounded(worker.health),
         "judged_turns": _account(collector, worker).judged_turns,
         "unreliable_turns": _account(collector, worker).unreliable_turns,
         "frame_lateness_ms": lateness_document(_account(collector, worker).lateness_ms),
     }
+
+
+def _rounded(health: HealthFacts) -> dict[str, float | None]:
+    values = asdict(health)
+    return {key: None if value is None else round(value, 4) for key, value in values.items()}
 
 
 def lateness_document(late: Distribution) -> dict[str, float | int | None]:

@@ -77,6 +77,13 @@ CREATE TABLE samples (                 -- one row a worker and second
     live INTEGER NOT NULL,
     loop_age_s REAL NOT NULL,          -- how long ago the loop that holds its sessions was last seen to turn
     cpu_s REAL NOT NULL,
+    loop_cpu_share REAL,               -- these and the next: the worst second since the row before; NULL: not known
+    process_cpu_share REAL,
+    waited_share REAL,                 -- of the time the loop waited for a CPU that others had
+    throttled_ms REAL,                 -- added up
+    steal_share REAL,
+    widest_gap_ms REAL,
+    worst_late_ms REAL,
     PRIMARY KEY (epoch, t_s)
 ) STRICT, WITHOUT ROWID;
 

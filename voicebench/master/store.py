@@ -24,13 +24,15 @@ from voicebench.errors import TesterError, UsageError
 from voicebench.load.closed import scenario_index
 from voicebench.master.collector import Collector
 from voicebench.master.coordinator import Fresh
-from voicebench.master.report import RunHead, RunTail, WorkerFacts
+from voicebench.master.report import HealthFacts, RunHead, RunTail, WorkerFacts
 from voicebench.master.verdict import RunVerdict
 from voicebench.wire.messages import SessionResult
 
 DATABASE = "run.db"
 LOCK = "run.lock"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+READABLE = (1, 2)
+"""Version 1 has samples without how workers fared; nothing that is read of it differs."""
 BUSY_S = 30.0
 State = Literal["running", "ended", "unfinished"]
 """unfinished: its master is gone, and did not end it."""
@@ -51,6 +53,9 @@ class Placing:
         return self.scenarios[scenario_index(number, weights, self.seed)][0]
 
 
+NOTHING_KNOWN = HealthFacts()
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """How a worker fares, once a second."""
@@ -61,6 +66,8 @@ class Sample:
     live: int
     loop_age_s: float
     cpu_s: float
+    health: HealthFacts = NOTHING_KNOWN
+    """The worst since the sample before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +237,25 @@ class Store:
                     ),
                 )
             self._db.executemany(
-                "INSERT OR IGNORE INTO samples (epoch, t_s, started, live, loop_age_s, cpu_s) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                [(each.epoch, each.t_s, each.started, each.live, each.loop_age_s, each.cpu_s) for each in samples],
+                "INSERT OR IGNORE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (
+                        each.t_s,
+                        each.epoch,
+                        each.started,
+                        each.live,
+                        each.loop_age_s,
+                        each.cpu_s,
+                        each.health.loop_cpu_share,
+                        each.health.process_cpu_share,
+                        each.health.waited_share,
+                        each.health.throttled_ms,
+                        each.health.steal_share,
+                        each.health.widest_gap_ms,
+                        each.health.worst_late_ms,
+                    )
+                    for each in samples
+                ],
             )
 
     def add_events(self, events: Iterable[tuple[float, str, str]]) -> None:
@@ -344,7 +367,7 @@ def _reading(directory: Path) -> Iterator[tuple[sqlite3.Connection, bool]]:
         with _opened_to_read(path) as db:
             db.execute("BEGIN")
             version = db.execute("PRAGMA user_version").fetchone()[0]
-            if version != SCHEMA_VERSION:
+            if version not in READABLE:
                 raise UsageError(
                     f"{path}: has schema {version}, this version reads {SCHEMA_VERSION}: "
                     + ("upgrade voicebench" if version > SCHEMA_VERSION else "the file is not whole, or none of ours")

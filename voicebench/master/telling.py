@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from voicebench.master.collector import OVERLOADED_TURN_RATE, Account, Collector
 from voicebench.master.coordinator import Coordinator, Peer
+from voicebench.master.strain import Trouble
 from voicebench.words import NOTHING, count, duration, share
 
 Kind = Literal["good", "accent", "mute", "warn", "bad"]
@@ -54,6 +55,8 @@ class Standing:
     left_s: float | None
     join: str | None
     insecure: bool = False
+    strained: Sequence[tuple[str, Trouble]] = ()
+    """Which worker, what."""
 
     @property
     def lost(self) -> list[Peer]:
@@ -107,7 +110,8 @@ def _ended(standing: Standing) -> Pill:
 def banners_of(standing: Standing) -> list[Banner]:
     """What has to be known beside the numbers."""
     return [
-        *_overloaded(standing), *_lost(standing), *_trouble(standing), *_done(standing), *_stopping(standing),
+        *_overloaded(standing), *_blocked(standing), *_lost(standing), *_strained(standing), *_trouble(standing),
+        *_done(standing), *_stopping(standing),
         *_idle(standing), *_insecure(standing),
     ]  # fmt: skip
 
@@ -127,6 +131,22 @@ def _overloaded(standing: Standing) -> Iterator[Banner]:
         f"{where}. What was measured there may be the generator\N{RIGHT SINGLE QUOTATION MARK}s doing, not the agent"
         "\N{RIGHT SINGLE QUOTATION MARK}s. Lower the load or add workers. Exit 4.",
     )
+
+
+def _blocked(standing: Standing) -> Iterator[Banner]:
+    blocked = [(name, trouble) for name, trouble in standing.strained if trouble.kind == "blocked"]
+    if blocked:
+        names = _listed([name for name, _ in blocked])
+        text = "; ".join(f"{name}: {trouble.what}" for name, trouble in blocked[:3])
+        yield Banner("blocked", "bad", f"{names} {'stands' if len(blocked) == 1 else 'stand'} still", text)
+
+
+def _strained(standing: Standing) -> Iterator[Banner]:
+    strained = [(name, trouble) for name, trouble in standing.strained if trouble.kind != "blocked"]
+    if strained:
+        names = list(dict.fromkeys(name for name, _ in strained))
+        text = "; ".join(f"{name}: {trouble.what}" for name, trouble in strained[:3])
+        yield Banner("strained", "warn", f"{_listed(names)} {'is' if len(names) == 1 else 'are'} at the limit", text)
 
 
 def is_overloaded(account: Account) -> bool:
