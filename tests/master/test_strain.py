@@ -124,6 +124,14 @@ def test_the_worst_seconds_are_kept_and_throttling_is_added_up():
     assert told.strain.worst(2) is None
 
 
+def test_of_a_worker_that_went_the_last_reading_counts_and_its_silence_is_no_calm():
+    strain = Strain()
+    last = beat(1, health=reading(steal=0.2))
+    assert [each.event for each in strain.hear(1, "w", last, 10.0, 1.0, is_here=False)] == ["warning"]
+    assert strain.hear(1, "w", last, 100.0, 91.0, is_here=False) == []
+    assert strain.worst(1).steal_share == 0.2
+
+
 def test_of_a_machine_that_tells_nothing_nothing_is_kept():
     told = Told()
     told.second(**dict.fromkeys(QUIET))

@@ -5,6 +5,7 @@ import pytest
 
 from voicebench.clock import monotonic_s
 from voicebench.wire.messages import Health
+from voicebench.worker.lag import LagMeter
 from voicebench.worker.member import Vitals
 from voicebench.worker.watchdog import Away, Began, Ended, Guard, Watchdog, whereabouts
 
@@ -104,8 +105,8 @@ class OneReading:
 
 
 def test_what_it_says_names_the_place_and_goes_with_the_beat():
-    vitals, said = Vitals(turned_s=0.0), []
-    dog = Watchdog(StandingLoop(), get_ident(), vitals, OneReading(), said.append)
+    vitals, lags, said = Vitals(turned_s=0.0), LagMeter(), []
+    dog = Watchdog(StandingLoop(), get_ident(), vitals, OneReading(), lags, said.append)
     now_s = 0.0
     while now_s < 1.5:
         dog.look(now_s)
@@ -116,6 +117,7 @@ def test_what_it_says_names_the_place_and_goes_with_the_beat():
     assert vitals.blocked.what == "loop"
     assert "test_watchdog.py" in vitals.blocked.where
     assert vitals.health.calls == 2
+    assert lags.take()[0] == pytest.approx(1.4)
     vitals.turned_s = now_s
     dog.look(now_s)
     assert said[1] == "this worker's loop turns again, after 1.5 s\n"
@@ -140,7 +142,7 @@ def test_a_thread_that_is_gone_is_no_error():
 
 
 def test_looking_is_cheap():
-    dog = Watchdog(StandingLoop(), get_ident(), Vitals(turned_s=1e12), OneReading(), print)
+    dog = Watchdog(StandingLoop(), get_ident(), Vitals(turned_s=1e12), OneReading(), LagMeter(), print)
     began_s = monotonic_s()
     for n in range(1000):
         dog.look(n * 0.1)

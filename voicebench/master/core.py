@@ -159,10 +159,11 @@ class Core:
         self._keep_up(now_s)
 
     def _feel_strain(self, now_s: float) -> None:
-        for peer in self.coordinator.here:
+        run_s = self.coordinator.run_s(now_s)
+        for peer in self.coordinator.peers.values():
             if peer.beat is not None:
                 self.coordinator.events += self._strain.hear(
-                    peer.epoch, peer.name, peer.beat, now_s, self.coordinator.run_s(now_s)
+                    peer.epoch, peer.name, peer.beat, now_s, run_s, is_here=not peer.settled
                 )
 
     def _send(self) -> None:

@@ -53,6 +53,7 @@ class _Standing:
 class _Worker:
     n: int = 0
     """Of the newest reading."""
+    beat_n: int = 0
     standing: dict[str, _Standing] = field(default_factory=dict)
     worst: HealthFacts | None = None
     recent: HealthFacts | None = None
@@ -64,18 +65,23 @@ class Strain:
     def __init__(self) -> None:
         self._workers: dict[int, _Worker] = {}
 
-    def hear(self, epoch: int, name: str, beat: Beat, now_s: float, run_s: float) -> list[RunEvent]:
+    def hear(
+        self, epoch: int, name: str, beat: Beat, now_s: float, run_s: float, *, is_here: bool = True
+    ) -> list[RunEvent]:
         """Take a worker's newest beat in; the same one again is nothing new.
 
         Args:
             now_s: On the master's monotonic clock.
             run_s: The same as run time.
+            is_here: Of a worker that has gone, only what it said last is news, not that it says nothing more.
 
         Returns:
             What has begun and what is over.
         """
         worker = self._workers.setdefault(epoch, _Worker())
-        standing = worker.standing
+        if not is_here and beat.n <= worker.beat_n:
+            return []
+        worker.beat_n, standing = beat.n, worker.standing
         found: list[Trouble] = []
         over_s = 0.0
         if beat.health is not None and beat.health.n > worker.n:

@@ -72,7 +72,7 @@ class Node:
         self._lags = LagMeter()
         native_id, thread = gevent.monkey.get_original("_thread", ["get_native_id", "get_ident"])
         reader = HealthReader(native_id(), self._lags)
-        self._watchdog = Watchdog(self, thread(), self._vitals, reader)
+        self._watchdog = Watchdog(self, thread(), self._vitals, reader, self._lags)
         self._link = Link(address, self.member, self.supply, self._news.set, self._watchdog)
         self._plan: RunPlan | None = None
         self._name = hello.name
@@ -304,6 +304,7 @@ class Node:
         failure = engine.failure if engine is not None else None
         error = "" if failure is None else f"the load generator failed: {describe(failure)}"
         used_s = self._used_cpu_s()
+        self._watchdog.read_soon()
         self._link.tell(lambda member: member.final(used_s, notes, events, trouble=trouble, error=error))
 
     def _watch_the_master(self) -> None:

@@ -21,6 +21,7 @@ import gevent.monkey
 
 from voicebench.wire.messages import Block
 from voicebench.worker.health import HealthReader
+from voicebench.worker.lag import LagMeter
 from voicebench.worker.member import Vitals
 
 ALARM_S = 1.0
@@ -134,12 +135,14 @@ class Watchdog:
         thread: int,
         vitals: Vitals,
         reader: HealthReader,
+        lags: LagMeter,
         say: Callable[[str], None] | None = None,
     ) -> None:
         """
         Args:
             thread: That of the loop, as Python knows it.
             vitals: What goes with the beats.
+            lags: Where the loop says how late it was, which it can't while it stands still.
             say: Instead of stderr.
         """
         self._loop = loop
@@ -149,6 +152,7 @@ class Watchdog:
         self._say = say or write_at_once
         self._guard = Guard()
         self._where = ""
+        self._lags = lags
         self._read_due_s = float("-inf")
 
     @property
@@ -156,12 +160,18 @@ class Watchdog:
         """What this machine does not tell of how the worker fares."""
         return self._reader.unknown
 
+    def read_soon(self) -> None:
+        """Take the last reading of a run: what came after the one before would be lost. From any thread."""
+        self._read_due_s = float("-inf")
+
     def look(self, now_s: float) -> None:
         calls = self._loop.calls
         for found in self._guard.look(now_s, turned_s=self._vitals.turned_s, paced_s=self._loop.paced_s, calls=calls):
             self._tell(found, calls)
         blocked = self._guard.blocked_for_s(now_s)
         self._vitals.blocked = None if blocked is None else Block(what=blocked[0], for_s=blocked[1], where=self._where)
+        if blocked is not None:
+            self._lags.look(blocked[1])
         if now_s >= self._read_due_s:
             self._read_due_s = now_s + READ_EVERY_S
             self._vitals.health = self._reader.read(now_s, calls) or self._vitals.health
