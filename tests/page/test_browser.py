@@ -303,6 +303,25 @@ def test_an_overloaded_generator_comes_before_everything_else(runs, look):
     assert master.end() == 4
 
 
+def test_a_worker_whose_machine_pauses_is_told_before_a_turn_has_ended_with_what_helps(runs, look):
+    master, workers = begin(runs, "-u", "4", "-t", "5m", n_workers=1)
+    page = look(master.url)
+    page.until("#account-line", "[1-9] live")
+    os.kill(workers[0].pid, signal.SIGSTOP)
+    time.sleep(0.4)
+    os.kill(workers[0].pid, signal.SIGCONT)
+    page.until("#banners", "w1 is at the limit", 5)
+    page.until("#event-list", "warning w1, since .* turns become unreliable", 5)
+    page.until("#worker-rows", "strained|overloaded", 5)
+    cells = page.page.locator("#worker-rows tr").first.locator("td").all_inner_texts()
+    assert cells[2].strip().endswith("%")
+    assert cells[3].endswith(" ms")
+    page.page.locator("#stop").click()
+    page.page.locator("#cut-now").click()
+    page.until("#pill", "Done|Interrupted", 40)
+    assert master.end() in (4, 130)
+
+
 HOSTILE = "<img src=x onerror=alert(1)>'\\\"><script>alert(2)</script>"
 
 

@@ -156,12 +156,13 @@ function createWorker({ name, host }) {
     h("td"),
     h("td"),
     h("td"),
+    h("td"),
   );
 }
 
 /** @param {Element} row @param {Worker} worker */
 function updateWorker(row, worker) {
-  const [, state, calls, cpu, late, unreliable, beat] = /** @type {HTMLElement[]} */ ([...row.children]);
+  const [, state, calls, cpu, lag, late, unreliable, beat] = /** @type {HTMLElement[]} */ ([...row.children]);
   const [word, why] = /** @type {HTMLElement[]} */ ([...state.children]);
   setClass(word, `state ${worker.kind}`);
   setText(word.children[1], worker.state);
@@ -170,8 +171,11 @@ function updateWorker(row, worker) {
   setText(calls, number(worker.calls));
   const [meter, percentage] = /** @type {HTMLElement[]} */ ([...cpu.children]);
   setClass(meter, `meter ${worker.kind}`);
-  setStyle(/** @type {HTMLElement} */ (meter.children[0]), "width", `${Math.min(100, worker.cpu_percent ?? 0)}%`);
-  setText(percentage, worker.cpu_percent === null ? NOTHING : `${number(worker.cpu_percent)} %`);
+  // One loop holds all calls of a worker: its thread is what runs out of CPU first.
+  const used = worker.loop_cpu_percent ?? worker.cpu_percent;
+  setStyle(/** @type {HTMLElement} */ (meter.children[0]), "width", `${Math.min(100, used ?? 0)}%`);
+  setText(percentage, used === null ? NOTHING : `${number(used)} %`);
+  setText(lag, worker.lag_ms === null ? NOTHING : `${number(worker.lag_ms, 1)} ms`);
   setText(late, worker.frame_late_p99_ms === null ? NOTHING : `${number(worker.frame_late_p99_ms, 1)} ms`);
   const judged = worker.judged_turns;
   setText(unreliable, judged ? `${number(worker.unreliable_turns)} of ${number(judged)}` : NOTHING);

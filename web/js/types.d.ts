@@ -90,6 +90,8 @@ export interface Worker {
   why: string | null;
   calls: number;
   cpu_percent: number | null;
+  loop_cpu_percent: number | null;
+  lag_ms: number | null;
   frame_late_p99_ms: number | null;
   unreliable_turns: number;
   judged_turns: number;
