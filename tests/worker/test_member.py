@@ -134,6 +134,13 @@ def test_text_that_is_no_text_reaches_the_master_all_the_same():
         codec.decode_from_worker(codec.encode(message))
 
 
+def test_how_the_last_second_was_goes_out_before_the_last_word():
+    member = a_member()
+    member.sends(0.0)
+    member.final(0.0)
+    assert [type(message) for message in member.sends(0.001)] == [Beat, Final]
+
+
 def test_it_is_over_only_when_everything_was_acknowledged():
     member = a_member()
     member.result(made.result(made.session()))

@@ -175,6 +175,7 @@ class AdapterCall:
             late_s = self._clock.now_s() - due_s
             ending = self.ending or self._trouble
             if ending is None and late_s > GENERATOR_LATE_S:
+                self._watch.sent(late_s)
                 ending = Outcome("failed", "generator", f"this load generator was {1000 * late_s:.0f} ms late")
             if ending is not None:
                 self.session.end(ending, tick)

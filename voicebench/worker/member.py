@@ -264,7 +264,7 @@ class Member:
             why = f"this worker's notes and events can't be sent: {_text(str(wrong))}"
             final = replace(final, notes=(why,), events=(), cpu_s=cpu_s if isfinite(cpu_s) else 0.0)
         self._final = final
-        self._beat_soon()
+        self._beat_due_s = float("-inf")  # what the last second was like goes out before the last word
 
     # --- what is heard -----------------------------------------------------------------------------------------------
 
