@@ -60,7 +60,8 @@ class HealthReader:
         self._process_cpu_s = process_cpu_s
         self._schedstat = _KernelFile(root / THREAD_SCHEDSTAT.format(thread=thread))
         self._stat = _KernelFile(root / STAT)
-        self._cpu_stat = _own_cpu_stat(root)
+        self._root = root
+        self._cpu_stat: _KernelFile | None = None
         self._n = 0
         self._before: _Totals | None = None
         self.unknown: tuple[str, ...] = ()
@@ -73,6 +74,8 @@ class HealthReader:
             now_s: Monotonic.
             calls: Sessions going on.
         """
+        if self._before is None:
+            self._cpu_stat = _own_cpu_stat(self._root)
         before, now = self._before, self._totals(now_s, calls)
         self._before = now
         gap_s, late_s = self._lags.take()
@@ -114,15 +117,15 @@ class _KernelFile:
     """A file that is written anew whenever it is read: opened once, a system call a reading."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._fd: int | None = None
-        with contextlib.suppress(OSError):
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def read(self) -> str | None:
         """None where there is none, or it can't be read."""
-        if self._fd is not None:
-            with contextlib.suppress(OSError):
-                return os.pread(self._fd, LONGEST_FILE_BYTES, 0).decode("ascii", "replace")
+        with contextlib.suppress(OSError):
+            if self._fd is None:
+                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            return os.pread(self._fd, LONGEST_FILE_BYTES, 0).decode("ascii", "replace")
         return None
 
     def close(self) -> None:

@@ -154,6 +154,7 @@ class Watchdog:
         self._where = ""
         self._lags = lags
         self._read_due_s = float("-inf")
+        self._has_had_calls = False
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -172,7 +173,9 @@ class Watchdog:
         self._vitals.blocked = None if blocked is None else Block(what=blocked[0], for_s=blocked[1], where=self._where)
         if blocked is not None:
             self._lags.look(blocked[1])
-        if now_s >= self._read_due_s:
+        # Not before there are calls: a worker short of descriptors needs them to join first.
+        self._has_had_calls = self._has_had_calls or calls > 0
+        if self._has_had_calls and now_s >= self._read_due_s:
             self._read_due_s = now_s + READ_EVERY_S
             self._vitals.health = self._reader.read(now_s, calls) or self._vitals.health
 
