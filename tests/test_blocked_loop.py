@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 BLOCK_S = 3.0
 ADAPTER = f"""\
-import pathlib, time
+import contextlib, pathlib, time
 
 import gevent
 import gevent.monkey
@@ -57,6 +57,14 @@ class BreaksTheLoop(Silent):
     def receive(self, timeout_s):
         if self.frames == 25:
             gevent.get_hub().loop.run_callback(lambda: 1 / 0)
+        return super().receive(timeout_s)
+
+
+class FailsInAThread(Silent):
+    def receive(self, timeout_s):
+        if self.frames == 25:
+            with contextlib.suppress(ZeroDivisionError):
+                gevent.get_hub().threadpool.apply(lambda: 1 / 0)
         return super().receive(timeout_s)
 """
 SCENARIO = """\
@@ -159,3 +167,15 @@ def test_an_error_in_the_event_loop_itself_ends_the_run(tmp_path):
     report = json.loads((folder / "out" / "report.json").read_text())
     assert any("the load generator failed: ZeroDivisionError" in reason for reason in report["run"]["reasons"])
     assert report["accounting"]["started"] < 40
+
+
+def test_what_fails_in_a_thread_of_the_pool_is_for_whoever_asked_for_it(tmp_path):
+    folder = folder_with(tmp_path, "FailsInAThread")
+    ended = voicebench(
+        "run", "quiet.yaml", "-u", "2", "-n", "3", "--headless", "--out", "out", cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+    )  # fmt: skip
+    report = json.loads((folder / "out" / "report.json").read_text())
+    assert report["accounting"]["started"] == 3, ended.stderr
+    assert report["accounting"]["reasons"] == {"no_audio": 3}
+    assert "the load generator failed" not in ended.stderr

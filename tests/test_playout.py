@@ -90,18 +90,3 @@ def test_the_track_is_what_a_sample_by_sample_player_plays(moves):
             queued_until = min(queued_until, cut)
     end = queued_until + 50
     assert playout.track(end).tolist() == [expected.get(position, 0) for position in range(end)]
-
-
-bursts = st.lists(st.lists(st.floats(0.0, 3.0), min_size=1, max_size=20).map(sorted), max_size=6)
-
-
-@given(bursts, st.integers(0, 200), st.integers(0, 3000), st.one_of(st.none(), st.integers(0, 2500)))
-def test_packets_placed_together_lie_where_they_lie_one_by_one(bursts, length, horizon, longest):
-    together, single = (Playout(1000, longest=longest) for _ in range(2))
-    for number, times_s in enumerate(bursts):
-        packets = np.arange(1, 1 + len(times_s) * length, dtype=np.int16).reshape(len(times_s), length) + number
-        together.place_all(packets, times_s, horizon=horizon)
-        for samples, time_s in zip(packets, times_s, strict=True):
-            single.place(samples, time_s, horizon=horizon)
-    assert together.queued_until == single.queued_until
-    assert np.array_equal(together.track(8000), single.track(8000))

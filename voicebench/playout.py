@@ -7,8 +7,6 @@ session and the one that scores it hear the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from voicebench.events import Samples
@@ -44,19 +42,6 @@ class Playout:
             self._grow(end)
         self._track[start:end] = samples
         return start
-
-    def place_all(self, packets: Samples, times_s: Iterable[float], *, horizon: int) -> None:
-        """`place` for packets of one length, shape (packets, samples), in order of arrival: a third of its price."""
-        rate_hz, length, until, track = self._rate_hz, packets.shape[1], self.queued_until, self._track
-        for samples, time_s in zip(packets, times_s, strict=True):
-            start = max(round(time_s * rate_hz), until, horizon)
-            until = start + length
-            if until > len(track) or (self._longest is not None and until > self._longest):
-                self.place(samples, time_s, horizon=horizon)
-                track = self._track
-            else:
-                self.queued_until = until
-                track[start:until] = samples
 
     def clear(self, time_s: float, *, horizon: int) -> int:
         """Drop what is queued after `time_s`, and return how many samples that was."""

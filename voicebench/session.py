@@ -169,8 +169,7 @@ class _Log:
         self._measure()
         self._time_s.extend(times_s)
         self._n_samples.extend([packets.shape[1]] * len(packets))
-        wide = packets.astype(np.float64)
-        self._energy.extend(np.einsum("ij,ij->i", wide, wide))
+        self._energy.extend(frame_energies(packets.reshape(-1), packets.shape[1]))
 
     def said(self, said: AgentTranscript) -> None:
         self.transcripts.append(said)
@@ -310,7 +309,8 @@ class Session:
         if self.outcome is not None or self._closed is not None:
             return False
         times_s = [max(0.0, time_s) for time_s in times_s]
-        self._playout.place_all(packets, times_s, horizon=self._listened)
+        for samples, time_s in zip(packets, times_s, strict=True):
+            self._playout.place(samples, time_s, horizon=self._listened)
         self._log.packets_of_one_length(packets, times_s)
         return self._stops_at_excess(times_s[-1]) or self.idle
 

@@ -14,7 +14,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,6 +54,8 @@ class Placing:
 
 
 NOTHING_KNOWN = HealthFacts()
+_HEALTH = tuple(field.name for field in fields(HealthFacts))
+"""Columns of `samples`, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,23 +239,10 @@ class Store:
                     ),
                 )
             self._db.executemany(
-                "INSERT OR IGNORE INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT OR IGNORE INTO samples (epoch, t_s, started, live, loop_age_s, cpu_s, {', '.join(_HEALTH)}) "
+                f"VALUES (?, ?, ?, ?, ?, ?{', ?' * len(_HEALTH)})",
                 [
-                    (
-                        each.t_s,
-                        each.epoch,
-                        each.started,
-                        each.live,
-                        each.loop_age_s,
-                        each.cpu_s,
-                        each.health.loop_cpu_share,
-                        each.health.process_cpu_share,
-                        each.health.waited_share,
-                        each.health.throttled_ms,
-                        each.health.steal_share,
-                        each.health.widest_gap_ms,
-                        each.health.worst_late_ms,
-                    )
+                    (each.epoch, each.t_s, each.started, each.live, each.loop_age_s, each.cpu_s, *astuple(each.health))
                     for each in samples
                 ],
             )

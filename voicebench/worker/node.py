@@ -13,7 +13,6 @@ import gevent
 import gevent.monkey
 from gevent.event import Event
 from gevent.hub import get_hub
-from greenlet import greenlet
 
 from voicebench.clock import cpu_s, monotonic_s
 from voicebench.errors import TesterError, VoicebenchError
@@ -179,8 +178,8 @@ class Node:
         self._report_to_hub(context, kind, value, trace)
         if isinstance(context, gevent.Greenlet) or context is None or issubclass(kind, get_hub().NOT_ERROR):
             return  # who spawned a greenlet looks after it; without a context the hub itself ends the program
-        if isinstance(context, tuple) and isinstance(context[0], greenlet):
-            return  # told here and to the greenlet that waits for the thread: a name that is not found, for instance
+        if isinstance(context, tuple):
+            return  # what failed in a thread of the pool is told to the greenlet that waits for it, too
         self._broken(value if isinstance(value, BaseException) else kind(value))
 
     def _used_cpu_s(self) -> float:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import Generic, TypeVar
 
 SLOTS = 10
-"""A visit every 2 ms at frames of 20 ms: with twice as many, the wake-ups cost more than what they spread."""
+"""A visit every 2 ms at frames of 20 ms: few wake-ups, each for no more calls than go out in half a millisecond."""
 CallT = TypeVar("CallT")
 
 
