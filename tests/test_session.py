@@ -8,7 +8,8 @@ from voicebench.events import AgentAudio, AgentClear
 from voicebench.instants import s_to_ns
 from voicebench.records import Outcome
 from voicebench.scenario.model import VadSettings
-from voicebench.session import Session, prepare
+from voicebench.script import prepare
+from voicebench.session import Session
 from voicebench.vad import detect_segments
 
 

@@ -4,7 +4,7 @@ from voicebench.audio.synth import render
 from voicebench.scenario.adapter_options import mock_options
 from voicebench.scenario.parse import parse_scenario
 from voicebench.scoring import score
-from voicebench.session import prepare
+from voicebench.script import prepare
 from voicebench.virtual import run_virtual
 
 # The keys and options of a scenario of the single-machine package, with the results it gives on its own mock agent:

@@ -25,7 +25,7 @@ from voicebench.master.verdict import RunVerdict
 from voicebench.scenario.model import Plan
 from voicebench.scenario.prepared import PreparedScenario
 from voicebench.scenario.secrets import redact_document
-from voicebench.session import prepare
+from voicebench.script import prepare
 from voicebench.worker.adapters.base import describe
 from voicebench.worker.building import Routes, get_ready
 from voicebench.worker.engine import Engine, EngineLoad, Placed

@@ -58,15 +58,13 @@ def lateness_of(send_ms: npt.ArrayLike, drain_gap_ms: npt.ArrayLike) -> Lateness
     return Lateness(*(np.array(column, dtype=np.float64).round(LATENESS_DIGITS) for column in (send_ms, drain_gap_ms)))
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """Everything scoring needs. Tracks are int16 at the scenario's rate, sample 0 at session start."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """All that happened in a session but its sound: with the energies of both tracks, everything that scoring needs."""
 
     session_id: str
     scenario: Scenario
     duration_s: float
-    user: Samples
-    agent: Samples
     turns: tuple[PlayedTurn, ...]
     packets: Packets
     clears_s: tuple[float, ...] = ()
@@ -77,3 +75,11 @@ class Recording:
     lateness: Lateness | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the bundle, kept as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording(Account):
+    """A session with its sound. Tracks are int16 at the scenario's rate, sample 0 at session start."""
+
+    user: Samples
+    agent: Samples

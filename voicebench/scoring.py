@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from voicebench.audio.level import frame_energies
+from voicebench.audio.level import Energies, frame_energies
 from voicebench.distribution import round_ms
 from voicebench.instants import ms_to_ns, ns_to_ms, ns_to_s, s_to_ns, samples_to_ns
 from voicebench.judging import AgentHeard, Judgement, judge, judge_unheard
 from voicebench.metrics import honesty, latency, outcome, transcript
 from voicebench.metrics.transcript import WordErrors
-from voicebench.recording import PlayedTurn, Recording
+from voicebench.recording import Account, PlayedTurn, Recording
 from voicebench.records import Segment, SessionRecord, TurnRecord
-from voicebench.scenario.model import Turn, VadSettings
+from voicebench.scenario.model import Scenario, Turn
 from voicebench.summary import RATE_DIGITS
 from voicebench.turns import Speech, Window, speech_of, turn_windows
 from voicebench.vad import FrameRule, frame_rule, segments_of
@@ -26,7 +25,7 @@ S_DIGITS = 4
 class _Heard:
     """What both tracks hold, and what else a turn is judged by."""
 
-    recording: Recording
+    account: Account
     user: Speech
     agent: AgentHeard
     duration_ns: int
@@ -50,44 +49,65 @@ def score(recording: Recording) -> SessionRecord:
 
     Error: one analysis frame per boundary, plus each turn's `error_ms`.
     """
-    scenario = recording.scenario
-    user_rule, user_segments = _segments(recording.user, scenario.sample_rate, scenario.vad_user)
-    agent_rule, agent_segments = _segments(recording.agent, scenario.sample_rate, scenario.vad_agent)
-    agent_frames = len(recording.agent) // agent_rule.frame_samples
+    user_rule, agent_rule = analysis_rules(recording.scenario)
+    user = frame_energies(recording.user, user_rule.frame_samples)
+    agent = frame_energies(recording.agent, agent_rule.frame_samples)
+    return score_energies(recording, user, agent)
+
+
+def score_energies(account: Account, user: Energies, agent: Energies) -> SessionRecord:
+    """As `score`, of a session whose sound need not be there.
+
+    Args:
+        account: All that happened in it.
+        user, agent: The energies of both tracks' whole analysis frames, each of shape (frames,).
+
+    Returns:
+        The record that `score` would give, to the last digit.
+    """
+    scenario = account.scenario
+    user_rule, agent_rule = analysis_rules(scenario)
+    user_segments, agent_segments = segments_of(user, user_rule), segments_of(agent, agent_rule)
+    duration_ns = s_to_ns(account.duration_s)
     heard = _Heard(
-        recording=recording,
+        account=account,
         user=speech_of(user_segments),
         agent=AgentHeard(
             speech=speech_of(agent_segments),
-            audible_ns=latency.audible_instants(recording.packets.time_s, recording.packets.level_db),
-            heard_until_ns=s_to_ns(agent_rule.time_s(agent_frames)),
-            duration_ns=s_to_ns(recording.duration_s),
+            audible_ns=latency.audible_instants(account.packets.time_s, account.packets.level_db),
+            heard_until_ns=s_to_ns(agent_rule.time_s(len(agent))),
+            duration_ns=duration_ns,
         ),
-        duration_ns=s_to_ns(recording.duration_s),
+        duration_ns=duration_ns,
         frame_ns=samples_to_ns(session_frame_samples(scenario.sample_rate, scenario.frame_ms), scenario.sample_rate),
-        said=_final_user_transcripts(recording),
+        said=_final_user_transcripts(account),
     )
     windows = turn_windows(
-        [s_to_ns(played.start_s) for played in recording.turns],
-        heard.duration_ns,
+        [s_to_ns(played.start_s) for played in account.turns],
+        duration_ns,
         heard.user,
         samples_to_ns(user_rule.frame_samples, scenario.sample_rate),
     )
     turns = _score_turns(heard, windows)
     return SessionRecord(
-        session_id=recording.session_id,
+        session_id=account.session_id,
         scenario=scenario.name,
-        outcome=recording.outcome,
-        duration_s=round(recording.duration_s, S_DIGITS),
+        outcome=account.outcome,
+        duration_s=round(account.duration_s, S_DIGITS),
         user_speech_ms=_ms(heard.user.total_ns),
         agent_speech_ms=_ms(heard.agent.speech.total_ns),
         overlap_ms=_ms(heard.user.overlap_with_ns(heard.agent.speech)),
         talk_over_ms=_ms(_talk_over_ns(heard, windows)),
-        truncated=recording.truncated and len(recording.turns) < len(scenario.turns),
+        truncated=account.truncated and len(account.turns) < len(scenario.turns),
         user_segments=_rounded(user_segments),
         agent_segments=_rounded(agent_segments),
         turns=turns,
     )
+
+
+def analysis_rules(scenario: Scenario) -> tuple[FrameRule, FrameRule]:
+    """How both tracks are heard: the user's rule and the agent's."""
+    return frame_rule(scenario.sample_rate, scenario.vad_user), frame_rule(scenario.sample_rate, scenario.vad_agent)
 
 
 def session_frame_samples(sample_rate_hz: int, frame_ms: float) -> int:
@@ -99,14 +119,9 @@ def session_frame_samples(sample_rate_hz: int, frame_ms: float) -> int:
     return round(round(frame_ms * sample_rate_hz / 1000.0, 9))
 
 
-def _final_user_transcripts(recording: Recording) -> tuple[tuple[int, str], ...]:
-    told = [(s_to_ns(said.time_s), said.text) for said in recording.transcripts if said.role == "user" and said.final]
+def _final_user_transcripts(account: Account) -> tuple[tuple[int, str], ...]:
+    told = [(s_to_ns(said.time_s), said.text) for said in account.transcripts if said.role == "user" and said.final]
     return tuple(sorted(told, key=lambda timed: timed[0]))  # stable: the order of arrival where times are equal
-
-
-def _segments(track: Any, rate_hz: int, settings: VadSettings) -> tuple[FrameRule, tuple[Segment, ...]]:
-    rule = frame_rule(rate_hz, settings)
-    return rule, segments_of(frame_energies(track, rule.frame_samples), rule)
 
 
 def _rounded(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
@@ -114,39 +129,39 @@ def _rounded(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
 
 
 def _talk_over_ns(heard: _Heard, windows: list[Window]) -> int:
-    expects = {turn.id: turn.expect for turn in heard.recording.scenario.turns}
+    expects = {turn.id: turn.expect for turn in heard.account.scenario.turns}
     return sum(
         heard.agent.speech.overlap_ns(start_ns, end_ns)
-        for played, window in zip(heard.recording.turns, windows, strict=True)
+        for played, window in zip(heard.account.turns, windows, strict=True)
         if expects[played.id] == "respond"
         for start_ns, end_ns in window.pieces_ns
     )
 
 
 def _score_turns(heard: _Heard, windows: list[Window]) -> tuple[TurnRecord, ...]:
-    scripted = {turn.id: turn for turn in heard.recording.scenario.turns}
+    scripted = {turn.id: turn for turn in heard.account.scenario.turns}
     played = {
         played.id: _score_turn(heard, scripted[played.id], played, window)
-        for played, window in zip(heard.recording.turns, windows, strict=True)
+        for played, window in zip(heard.account.turns, windows, strict=True)
     }
     if heard.duration_ns == 0 and not played:
         return ()  # never sent a frame: it has no turns to speak of
-    return tuple(played.get(turn_id) or _not_played(heard.recording, turn) for turn_id, turn in scripted.items())
+    return tuple(played.get(turn_id) or _not_played(heard.account, turn) for turn_id, turn in scripted.items())
 
 
-def _not_played(recording: Recording, turn: Turn) -> TurnRecord:
-    why = "the session reached max_duration_ms first" if recording.truncated else "the session ended first"
+def _not_played(account: Account, turn: Turn) -> TurnRecord:
+    why = "the session reached max_duration_ms first" if account.truncated else "the session ended first"
     return TurnRecord(turn.id, turn.expect, "not_played", "not_played", notes=(f"never played: {why}",))
 
 
 def _score_turn(heard: _Heard, turn: Turn, played: PlayedTurn, window: Window) -> TurnRecord:
     onset_ns, offset_ns = window.onset_ns, window.offset_ns
     if onset_ns is None or offset_ns is None:
-        found = judge_unheard(turn, heard.recording.scenario.vad_user.threshold_db)
+        found = judge_unheard(turn, heard.account.scenario.vad_user.threshold_db)
     else:
         found = judge(turn, onset_ns, offset_ns, heard.agent)
     if _is_unfinished(heard, turn, played, window):
-        found = _unfinished(heard.recording)
+        found = _unfinished(heard.account)
     said, errors = _transcribed(heard, turn, window)
     error_ms = _error_ms(heard, turn, played, window, found.decided_ns)
     return TurnRecord(
@@ -180,16 +195,16 @@ def _score_turn(heard: _Heard, turn: Turn, played: PlayedTurn, window: Window) -
 
 
 def _is_unfinished(heard: _Heard, turn: Turn, played: PlayedTurn, window: Window) -> bool:
-    if not outcome.broke_off(heard.recording.outcome):
+    if not outcome.broke_off(heard.account.outcome):
         return False
     agent = heard.agent
     return outcome.is_open(turn, window, s_to_ns(played.end_s), agent.speech, heard.duration_ns, agent.heard_until_ns)
 
 
-def _unfinished(recording: Recording) -> Judgement:
-    ended = recording.outcome.reason or recording.outcome.state
+def _unfinished(account: Account) -> Judgement:
+    ended = account.outcome.reason or account.outcome.state
     note = f"unfinished: the session ended ({ended}) while the turn was open"
-    return Judgement(False, "unfinished", decided_ns=s_to_ns(recording.duration_s), notes=(note,))
+    return Judgement(False, "unfinished", decided_ns=s_to_ns(account.duration_s), notes=(note,))
 
 
 def _notes_on_start(turn: Turn, played: PlayedTurn) -> tuple[str, ...]:
@@ -205,7 +220,7 @@ def _notes_on_text(turn: Turn, said: str | None) -> tuple[str, ...]:
 
 
 def _transcribed(heard: _Heard, turn: Turn, window: Window) -> tuple[str | None, WordErrors | None]:
-    texts = [text for time_ns, text in heard.said if window.contains(time_ns)]
+    texts = [text for time_ns, text in heard.said if window.contains(time_ns)] if heard.said else []
     if not texts:
         return None, None
     joined = " ".join(texts)
@@ -213,7 +228,7 @@ def _transcribed(heard: _Heard, turn: Turn, window: Window) -> tuple[str | None,
 
 
 def _error_ms(heard: _Heard, turn: Turn, played: PlayedTurn, window: Window, decided_ns: int | None) -> float | None:
-    lateness = heard.recording.lateness
+    lateness = heard.account.lateness
     if lateness is None:
         return None
     onset_ns = s_to_ns(played.start_s) if window.onset_ns is None else window.onset_ns

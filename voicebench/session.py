@@ -14,19 +14,19 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from voicebench.audio.level import FULL_SCALE, SILENCE_DBFS, frame_energies
+from voicebench.audio.level import frame_energies
 from voicebench.events import AgentAudio, AgentClear, AgentClosed, AgentEvent, AgentTranscript, Samples
-from voicebench.instants import NS_PER_S, ms_to_ns, ns_to_s, s_to_ns, samples_to_ns
+from voicebench.instants import ms_to_ns, s_to_ns, samples_to_ns
 from voicebench.playout import Playout
+from voicebench.proceedings import PlayedAt, Proceedings, recording_of
 from voicebench.protocols.failures import close_name, reason_of_close
-from voicebench.recording import Lateness, Packets, PlayedTurn, Recording
+from voicebench.recording import Lateness, Recording
 from voicebench.records import FINISHED, Outcome
-from voicebench.scenario.model import Scenario, Turn
-from voicebench.scoring import session_frame_samples
-from voicebench.vad import StreamingVad, detect_segments
+from voicebench.scenario.model import Turn
+from voicebench.script import Script
+from voicebench.vad import StreamingVad
 
 NEVER = 1 << 62
-LEVEL_DIGITS = 4
 ORDERLY_CLOSES = (1000, 1001)
 MEASURED_PACKETS, MEASURED_SAMPLES = 64, 1 << 16
 
@@ -49,76 +49,6 @@ class Step(NamedTuple):
     wake: int
     """The tick to call `step` at again, or earlier when `hear` says so."""
     ended: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Script:
-    """A scenario with its audio: what every session of it shares.
-
-    Attributes:
-        clips: int16, one a turn, at the scenario's rate.
-        clip_frames: Frames that each clip takes on the session's grid; the last is filled up with silence.
-        speech_ns: First and last boundary of the speech in each clip, as the user's detector hears it; None when it
-            hears nothing.
-    """
-
-    scenario: Scenario
-    clips: tuple[Samples, ...]
-    frame_samples: int
-    clip_frames: tuple[int, ...]
-    speech_ns: tuple[tuple[int, int] | None, ...]
-
-    def frame(self, clip: int, at: int) -> Samples:
-        """One frame of a clip, filled up with silence."""
-        part = self.clips[clip][at * self.frame_samples : (at + 1) * self.frame_samples]
-        return part if len(part) == self.frame_samples else np.pad(part, (0, self.frame_samples - len(part)))
-
-    def tick_ns(self, tick: int) -> int:
-        """When the tick is due, nanoseconds since session start."""
-        return samples_to_ns(tick * self.frame_samples, self.scenario.sample_rate)
-
-    def tick_from(self, instant_ns: int) -> int:
-        """The first tick at or after the instant."""
-        grid = self.frame_samples * NS_PER_S
-        tick = max(0, -(-instant_ns * self.scenario.sample_rate // grid))
-        while tick > 0 and self.tick_ns(tick - 1) >= instant_ns:  # a tick's own instant was rounded up to whole ns
-            tick -= 1
-        return tick
-
-    @property
-    def frame_s(self) -> float:
-        """The true period of the grid, seconds."""
-        return self.frame_samples / self.scenario.sample_rate
-
-
-def prepare(scenario: Scenario, clips: Sequence[Samples]) -> Script:
-    """Lay the turns' audio on the session's frame grid.
-
-    Raises:
-        ValueError: Not one clip a turn.
-    """
-    if len(clips) != len(scenario.turns):
-        raise ValueError(f"{len(scenario.turns)} turns need as many clips, got {len(clips)}")
-    frame_samples = session_frame_samples(scenario.sample_rate, scenario.frame_ms)
-    return Script(
-        scenario=scenario,
-        clips=tuple(clips),
-        frame_samples=frame_samples,
-        clip_frames=tuple(-(-len(clip) // frame_samples) for clip in clips),
-        speech_ns=tuple(_speech_ns(clip, scenario) for clip in clips),
-    )
-
-
-def shortest_session_s(script: Script) -> float:
-    """What a session of this script lasts at least: its turns' audio and the tail, no answer waited for."""
-    scenario = script.scenario
-    spoken_s = sum(len(clip) for clip in script.clips) / scenario.sample_rate
-    return min(spoken_s + scenario.tail_ms / 1000.0, scenario.max_duration_ms / 1000.0)
-
-
-def _speech_ns(clip: Samples, scenario: Scenario) -> tuple[int, int] | None:
-    segments = detect_segments(clip, scenario.sample_rate, scenario.vad_user)
-    return (s_to_ns(segments[0].start_s), s_to_ns(segments[-1].end_s)) if segments else None
 
 
 @dataclass(slots=True)
@@ -176,15 +106,10 @@ class _Log:
         if said.final and said.role == "user":
             self.final_chars += len(said.text)
 
-    def packets(self, duration_s: float, sample_rate_hz: int) -> Packets:
-        """Those that arrived up to the session's end."""
+    def columns(self) -> tuple[bytes, bytes, bytes]:
+        """Of all packets: arrival in seconds, length in samples, energy."""
         self._measure()
-        time_s = np.array(self._time_s)
-        heard = time_s <= duration_s
-        n_samples = np.array(self._n_samples, dtype=float)[heard]
-        # Rounded here, once: the live score and the one from the bundle must see the same number.
-        level_db = _levels_dbfs(np.array(self._energy)[heard], n_samples).round(LEVEL_DIGITS)
-        return Packets(time_s[heard], level_db, n_samples / sample_rate_hz)
+        return self._time_s.tobytes(), self._n_samples.tobytes(), self._energy.tobytes()
 
     def _measure(self) -> None:
         if self._unmeasured:
@@ -195,14 +120,6 @@ class _Log:
             self._energy.extend(np.add.reduceat(wide, starts))
             self._unmeasured.clear()
             self._unmeasured_samples = 0
-
-
-def _levels_dbfs(energy: npt.NDArray[np.float64], n_samples: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """`level_dbfs` for many."""
-    levels: npt.NDArray[np.float64] = np.full(len(energy), SILENCE_DBFS)
-    sounds = energy > 0
-    levels[sounds] = 10.0 * np.log10(energy[sounds] / n_samples[sounds]) - 20.0 * np.log10(FULL_SCALE)
-    return levels.clip(min=SILENCE_DBFS)
 
 
 class _Ear(StreamingVad):
@@ -512,6 +429,43 @@ class Session:
         """The first tick at which the session has listened that far."""
         return -(-position // self.script.frame_samples)
 
+    def proceedings(
+        self,
+        session_id: str,
+        *,
+        clock: Literal["virtual", "real"],
+        lateness: Lateness | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Proceedings:
+        """All that happened but the sound, once it has ended.
+
+        Raises:
+            RuntimeError: It has not ended.
+        """
+        if self.outcome is None:
+            raise RuntimeError("the session has not ended")
+        time_s, n_samples, energy = self._log.columns()
+        return Proceedings(
+            session_id=session_id,
+            clock=clock,
+            outcome=self.outcome,
+            ticks=self._ticks,
+            at_max=self._ticks >= self._max_tick,
+            played=tuple(PlayedAt(each.tick, each.trigger, each.start_ns, each.end_ns) for each in self._played),
+            packet_time_s=time_s,
+            packet_samples=n_samples,
+            packet_energy=energy,
+            agent_energies=self._vad.energies.tobytes(),
+            clears_s=self._log.clears_s.tobytes(),
+            transcripts=tuple(self._log.transcripts),
+            late_ms=None if lateness is None else (lateness.send_ms.tobytes(), lateness.drain_gap_ms.tobytes()),
+            extra=dict(extra or {}),
+        )
+
+    def agent_track(self) -> Samples:
+        """What the agent was heard to say, up to the session's end."""
+        return self._playout.track(self._ticks * self.script.frame_samples)
+
     def recording(
         self,
         session_id: str,
@@ -520,44 +474,9 @@ class Session:
         lateness: Lateness | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Recording:
-        """What was recorded, once it has ended.
-
-        Raises:
-            RuntimeError: It has not ended.
-        """
-        if self.outcome is None:
-            raise RuntimeError("the session has not ended")
-        script, log = self.script, self._log
-        n_samples = self._ticks * script.frame_samples
-        duration_s = n_samples / script.scenario.sample_rate
-        started = [played for played in self._played if played.tick < self._ticks]
-        return Recording(
-            session_id=session_id,
-            scenario=script.scenario,
-            duration_s=duration_s,
-            user=self._user_track(n_samples),
-            agent=self._playout.track(n_samples),
-            turns=tuple(
-                PlayedTurn(played.turn.id, played.trigger, ns_to_s(played.start_ns), ns_to_s(played.end_ns))
-                for played in started
-            ),
-            packets=log.packets(duration_s, script.scenario.sample_rate),
-            clears_s=tuple(time_s for time_s in log.clears_s if time_s <= duration_s),
-            transcripts=tuple(said for said in log.transcripts if said.time_s <= duration_s),
-            truncated=len(started) < len(script.scenario.turns) and self._ticks >= self._max_tick,
-            clock=clock,
-            outcome=self.outcome,
-            lateness=lateness,
-            extra=extra or {},
-        )
-
-    def _user_track(self, n_samples: int) -> Samples:
-        track = np.zeros(n_samples, dtype=np.int16)
-        for played, clip in zip(self._played, self.script.clips, strict=False):
-            start = played.tick * self.script.frame_samples
-            part = clip[: max(0, n_samples - start)]
-            track[start : start + len(part)] = part
-        return track
+        """What was recorded, once it has ended. Raises as `proceedings`."""
+        proceedings = self.proceedings(session_id, clock=clock, lateness=lateness, extra=extra)
+        return recording_of(self.script, proceedings, self.agent_track())
 
 
 def _goodbye(closed: AgentClosed) -> str:

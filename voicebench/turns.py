@@ -52,11 +52,10 @@ def speech_of(segments: Iterable[Segment]) -> Speech:
     Raises:
         ValueError: Segments overlap or don't ascend, so those of several tracks were mixed.
     """
-    spans = [(s_to_ns(segment.start_s), s_to_ns(segment.end_s)) for segment in segments]
-    edges = [edge for span in spans for edge in span]
+    edges = [s_to_ns(edge_s) for segment in segments for edge_s in (segment.start_s, segment.end_s)]
     if edges != sorted(edges):
         raise ValueError("segments of one track must ascend and not overlap")
-    return Speech(tuple(span[0] for span in spans), tuple(span[1] for span in spans))
+    return Speech(tuple(edges[::2]), tuple(edges[1::2]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,11 @@ property test holds them to it. The definition, with a drawing: docs/metrics.md,
 from __future__ import annotations
 
 import math
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -44,6 +47,7 @@ class FrameRule:
         return frame * self.frame_samples / self.sample_rate_hz
 
 
+@lru_cache(maxsize=256)
 def frame_rule(sample_rate_hz: int, settings: VadSettings) -> FrameRule:
     """Settings in ms and dB as whole frames and energies.
 
@@ -75,6 +79,7 @@ class StreamingVad:
     def __init__(self, sample_rate_hz: int, settings: VadSettings | None = None) -> None:
         self.rule = frame_rule(sample_rate_hz, settings or VadSettings())
         self._rest: Samples = np.zeros(0, dtype=np.int16)
+        self._energies = array("d")
         self._frames = 0
         self._speaking = False
         self._run = 0
@@ -95,6 +100,11 @@ class StreamingVad:
         """Whole analysis frames heard."""
         return self._frames
 
+    @property
+    def energies(self) -> Energies:
+        """Of all whole analysis frames that were pushed as samples, float64 of shape (frames,), a copy."""
+        return np.array(self._energies)
+
     def push(self, samples: Samples) -> list[VadEvent]:
         """Hear a block, int16 of shape (samples,), and return the boundaries it confirms.
 
@@ -107,7 +117,9 @@ class StreamingVad:
             samples = np.concatenate([self._rest, samples])
         n_whole = len(samples) // self.rule.frame_samples * self.rule.frame_samples
         self._rest = samples[n_whole:].copy()
-        return self.push_energies(frame_energies(samples, self.rule.frame_samples).tolist())
+        energies = frame_energies(samples, self.rule.frame_samples)
+        self._energies.frombytes(energies.tobytes())
+        return self.push_energies(energies.tolist())
 
     def push_energies(self, energies: Iterable[float]) -> list[VadEvent]:
         """As `push`, for whole frames whose energies are known."""
@@ -159,23 +171,30 @@ def detect_segments(track: Samples, sample_rate_hz: int, settings: VadSettings |
 
 def segments_of(energies: Energies, rule: FrameRule) -> tuple[Segment, ...]:
     """Segments from the energies of a whole track's analysis frames, shape (frames,)."""
-    loud_run = _run_lengths(energies >= rule.open_energy)
-    quiet_run = _run_lengths(energies < rule.hold_energy)
-    opens = np.flatnonzero(loud_run == rule.speech_frames)
-    closes = np.flatnonzero(quiet_run == rule.silence_frames)
+    opens = [
+        start + rule.speech_frames - 1
+        for start, end in _runs(energies >= rule.open_energy)
+        if end - start >= rule.speech_frames
+    ]
+    quiet = _runs(energies < rule.hold_energy)
+    closes = [start + rule.silence_frames - 1 for start, end in quiet if end - start >= rule.silence_frames]
+    n_frames = len(energies)
+    silent_at_the_end = n_frames - quiet[-1][0] if quiet and quiet[-1][1] == n_frames else 0
     segments: list[Segment] = []
     frame = -1
-    while (at := int(np.searchsorted(opens, frame, side="right"))) < len(opens):
-        opened = int(opens[at])
-        close_at = int(np.searchsorted(closes, opened, side="right"))
+    while (at := bisect_right(opens, frame)) < len(opens):
+        opened = opens[at]
+        close_at = bisect_right(closes, opened)
         closed = close_at < len(closes)
-        frame = int(closes[close_at]) if closed else len(energies) - 1
-        end = frame + 1 - (rule.silence_frames if closed else int(quiet_run[-1]))
+        frame = closes[close_at] if closed else n_frames - 1
+        end = frame + 1 - (rule.silence_frames if closed else silent_at_the_end)
         segments.append(Segment(rule.time_s(opened + 1 - rule.speech_frames), rule.time_s(end)))
     return tuple(segments)
 
 
-def _run_lengths(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """For each frame, how many in a row up to and with it are set."""
-    count = np.arange(1, len(flags) + 1)
-    return count - np.maximum.accumulate(np.where(flags, 0, count))
+def _runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Where runs of set flags begin and end (exclusive), in order."""
+    framed = np.zeros(len(flags) + 2, dtype=np.bool_)
+    framed[1:-1] = flags
+    edges = np.flatnonzero(framed[1:] != framed[:-1]).tolist()
+    return list(zip(edges[::2], edges[1::2], strict=True))

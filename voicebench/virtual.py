@@ -9,7 +9,8 @@ from voicebench.events import AgentAudio, AgentClear, AgentEvent, AgentTranscrip
 from voicebench.instants import ns_to_s
 from voicebench.mock_agent import Clear, Heard, MockAgent, MockOutput, Say
 from voicebench.scenario.adapter_options import MockOptions
-from voicebench.session import Script, Session
+from voicebench.script import Script
+from voicebench.session import Session
 
 Activity = tuple[tuple[bool, ...], ...]
 

@@ -10,7 +10,7 @@ import voicebench.examples
 from voicebench.load_files import load_plan
 from voicebench.scenario.adapter_options import mock_options
 from voicebench.scoring import score
-from voicebench.session import prepare
+from voicebench.script import prepare
 from voicebench.virtual import run_virtual
 
 BUDGET_MS = 25.0

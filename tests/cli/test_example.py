@@ -15,7 +15,7 @@ from voicebench.scenario.model import AdapterSpec
 from voicebench.scenario.prepared import PreparedScenario
 from voicebench.score_document import add_up
 from voicebench.scoring import score
-from voicebench.session import prepare
+from voicebench.script import prepare
 from voicebench.virtual import run_virtual
 
 

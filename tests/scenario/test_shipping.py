@@ -22,7 +22,7 @@ from voicebench.scenario.parse import parse_scenario
 from voicebench.scenario.prepared import PreparedScenario
 from voicebench.scenario.shipping import clips_of, pack, unpack
 from voicebench.scoring import score
-from voicebench.session import prepare
+from voicebench.script import prepare
 from voicebench.virtual import run_virtual
 
 TWO_TURNS = """

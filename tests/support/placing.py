@@ -11,7 +11,7 @@ import numpy as np
 from voicebench.audio import synth
 from voicebench.scenario.adapter_options import websocket_options
 from voicebench.scenario.model import AudioSource, Scenario, StartRule, Turn
-from voicebench.session import Script, prepare
+from voicebench.script import Script, prepare
 from voicebench.worker.adapters.base import SessionInfo
 from voicebench.worker.adapters.websocket import WebSocketTransport
 from voicebench.worker.call import Call, close_socket, make_ready

@@ -9,7 +9,8 @@ from voicebench.recording import Recording
 from voicebench.records import SessionRecord
 from voicebench.scenario.model import AudioSource, Scenario, StartRule, Turn, VadSettings
 from voicebench.scoring import score
-from voicebench.session import Session, Step, prepare
+from voicebench.script import prepare
+from voicebench.session import Session, Step
 
 RATE_HZ = 8000
 FRAME_MS = 20

@@ -27,7 +27,8 @@ from voicebench.protocols.websocket import WebSocketLine
 from voicebench.recording import Recording
 from voicebench.records import Outcome
 from voicebench.scenario.model import VadSettings
-from voicebench.session import Script, Session
+from voicebench.script import Script
+from voicebench.session import Session
 from voicebench.worker import call as call_module
 from voicebench.worker.adapters.base import LiveSocket
 from voicebench.worker.call import Call, make_ready

@@ -16,7 +16,8 @@ from voicebench import errors
 from voicebench.clock import monotonic_s
 from voicebench.events import AgentAudio, AgentClosed
 from voicebench.records import Outcome
-from voicebench.session import Script, Session
+from voicebench.script import Script
+from voicebench.session import Session
 from voicebench.worker import engine as engine_module
 from voicebench.worker.adapters.base import SessionInfo
 from voicebench.worker.engine import REDIAL_S, Engine, EngineLoad, Placed

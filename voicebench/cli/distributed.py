@@ -34,7 +34,7 @@ from voicebench.master.store import Placing
 from voicebench.page.source import NotNowError
 from voicebench.run_folder import discard, run_id_of
 from voicebench.scenario.shipping import pack
-from voicebench.session import prepare, shortest_session_s
+from voicebench.script import prepare, shortest_session_s
 from voicebench.wire.messages import RunPlan
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from voicebench.cli.output import console
 from voicebench.scenario.prepared import PreparedScenario
-from voicebench.session import prepare, shortest_session_s
+from voicebench.script import prepare, shortest_session_s
 from voicebench.words import count, duration
 from voicebench.worker.engine import EngineLoad
 

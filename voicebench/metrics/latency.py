@@ -91,7 +91,7 @@ def ttfa_ms(user_offset_ns: int, reply: int, agent: Speech, audible_ns: Instants
     if agent.starts_ns[reply] < user_offset_ns:
         return None
     earliest_ns = max(user_offset_ns, agent.ends_ns[reply - 1]) if reply > 0 else user_offset_ns
-    index = int(np.searchsorted(audible_ns, earliest_ns, side="left"))
+    index = int(audible_ns.searchsorted(earliest_ns))
     if index == len(audible_ns) or audible_ns[index] > agent.ends_ns[reply]:
         return None
     return ns_to_ms(int(audible_ns[index]) - user_offset_ns)

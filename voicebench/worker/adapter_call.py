@@ -20,7 +20,8 @@ from voicebench.events import AgentAudio, AgentClosed, AgentEvent, AgentTranscri
 from voicebench.protocols.text import clean_text
 from voicebench.recording import Lateness, lateness_of
 from voicebench.records import Outcome
-from voicebench.session import Script, Session, Step
+from voicebench.script import Script
+from voicebench.session import Session, Step
 from voicebench.worker.adapters.base import Adapter, describe, stamped
 from voicebench.worker.lag import LagMeter
 from voicebench.worker.pacer import WidestGap

@@ -15,7 +15,8 @@ from voicebench.records import FINISHED
 from voicebench.scenario.adapter_options import mock_options, websocket_options
 from voicebench.scenario.secrets import expand_variables
 from voicebench.scoring import score
-from voicebench.session import Script, Session
+from voicebench.script import Script
+from voicebench.session import Session
 from voicebench.worker.adapter_call import LoopWatch
 from voicebench.worker.adapters.base import Adapter, SessionInfo, load_adapter_class
 from voicebench.worker.adapters.mock import MockAdapter

@@ -20,7 +20,8 @@ from voicebench.errors import FailureReason
 from voicebench.events import AgentClosed, AgentEvent
 from voicebench.recording import Lateness, lateness_of
 from voicebench.records import Outcome
-from voicebench.session import NEVER, Script, Session
+from voicebench.script import Script
+from voicebench.session import NEVER, Session
 from voicebench.worker.adapters.base import LiveSocket
 from voicebench.worker.stamps import ANCILLARY_BYTES, Ancillary, arrival_s, ask_for_stamps
 

@@ -25,7 +25,8 @@ from voicebench.load.closed import first_start_s, pause_s, scenario_index, sessi
 from voicebench.recording import Recording
 from voicebench.records import Outcome, SessionRecord
 from voicebench.scoring import score
-from voicebench.session import Session, shortest_session_s
+from voicebench.script import shortest_session_s
+from voicebench.session import Session
 from voicebench.worker.adapters.base import SessionInfo, describe
 from voicebench.worker.routes import Held, Hold, Route
 

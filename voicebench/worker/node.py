@@ -16,7 +16,7 @@ from gevent.hub import get_hub
 
 from voicebench.clock import cpu_s, monotonic_s
 from voicebench.errors import TesterError, VoicebenchError
-from voicebench.session import prepare
+from voicebench.script import prepare
 from voicebench.wire.messages import Hello, RunPlan
 from voicebench.worker.adapters.base import describe
 from voicebench.worker.building import Routes, get_ready

@@ -15,7 +15,8 @@ from voicebench.mock_agent import session_seed
 from voicebench.recording import Lateness
 from voicebench.records import Outcome
 from voicebench.scenario.adapter_options import MockOptions
-from voicebench.session import Script, Session
+from voicebench.script import Script
+from voicebench.session import Session
 from voicebench.virtual import run_virtual
 from voicebench.worker.adapter_call import AdapterCall, LoopWatch
 from voicebench.worker.adapters.base import Adapter, LiveSocket, SessionInfo, Transport
