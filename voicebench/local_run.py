@@ -29,7 +29,8 @@ from voicebench.script import prepare
 from voicebench.worker.adapters.base import describe
 from voicebench.worker.building import Routes, get_ready
 from voicebench.worker.engine import Engine, EngineLoad, Placed
-from voicebench.worker.supply import result_of, went_wrong
+from voicebench.worker.settling import is_wanted
+from voicebench.worker.supply import result_of
 
 WORKER, EPOCH = "local", 1
 STORE_EVERY_S = 0.25
@@ -166,12 +167,12 @@ class LocalRun:
             self._store_batch()
 
     def _keeps(self, placed: Placed) -> bool:
-        if self._settings.directory is None or self._settings.keep == "none":
-            return False
-        return self._settings.keep == "all" or went_wrong(placed.record)
+        wanted = is_wanted(self._settings.keep, placed.record, 1)
+        return self._settings.directory is not None and wanted
 
     def _write_bundle(self, placed: Placed) -> str | None:
         assert self._settings.directory is not None
+        assert placed.recording is not None  # on the virtual clock it is made here
         name = f"bundles/{placed.record.session_id}"
         document = redact_document(placed.recording.scenario.document)
         try:

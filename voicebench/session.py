@@ -7,7 +7,7 @@ and `step` at a tick; in between they send the frames the last `Step` named with
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -465,6 +465,14 @@ class Session:
     def agent_track(self) -> Samples:
         """What the agent was heard to say, up to the session's end."""
         return self._playout.track(self._ticks * self.script.frame_samples)
+
+    def agent_blocks(self, block_samples: int) -> Iterator[tuple[int, Samples]]:
+        """The same in blocks with their positions, for whoever hands it on; silent ones are left out."""
+        end = self._ticks * self.script.frame_samples
+        for start in range(0, end, block_samples):
+            block = self._playout.heard(start, min(start + block_samples, end))
+            if block.any():
+                yield start, block
 
     def recording(
         self,

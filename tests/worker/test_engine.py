@@ -19,6 +19,7 @@ from voicebench.records import Outcome
 from voicebench.script import Script
 from voicebench.session import Session
 from voicebench.worker import engine as engine_module
+from voicebench.worker import settling
 from voicebench.worker.adapters.base import SessionInfo
 from voicebench.worker.engine import REDIAL_S, Engine, EngineLoad, Placed
 from voicebench.worker.routes import Held
@@ -207,10 +208,8 @@ def test_an_error_in_one_session_does_not_take_the_others_down():
 
 
 def test_a_session_that_cannot_be_scored_is_accounted_for(monkeypatch):
-    score = engine_module.score
-    monkeypatch.setattr(
-        engine_module, "score", lambda recording: score(recording) if not recording.duration_s else 1 / 0
-    )
+    record_of = settling.record_of
+    monkeypatch.setattr(settling, "record_of", lambda script, of: record_of(script, of) if not of.ticks else 1 / 0)
     engine, placed = run(FakeRoute(), sessions=2)
     assert engine.counts == {"started": 2, "failed": 2}
     assert "could not be scored: ZeroDivisionError" in placed[0].record.outcome.detail

@@ -19,8 +19,9 @@ from voicebench.wire.messages import PIECE_BYTES, AssetPiece, Fetched, RunPlan, 
 from voicebench.worker import spool as spool_module
 from voicebench.worker import supply as supply_module
 from voicebench.worker.engine import Placed
+from voicebench.worker.settling import Settled, went_wrong
 from voicebench.worker.spool import FULL
-from voicebench.worker.supply import Supply, went_wrong
+from voicebench.worker.supply import Supply
 
 FAILED = Outcome("failed", "dropped", "reset")
 CUT = Outcome("cut", None, "cut by the end of the run")
@@ -54,7 +55,7 @@ def plan(keep: str = "all", scenarios: tuple[str, ...] = ("0" * 64,)) -> RunPlan
 
 def placed(recording, *turns, outcome=FINISHED, sent_frames: int = 100, session_id: str = "run-000001") -> Placed:
     record = session(*turns, outcome=outcome, session_id=session_id)
-    return Placed(0, 0, 0.0, record, replace(recording, session_id=session_id), sent_frames, False)
+    return Placed(0, 0, 0.0, record, replace(recording, session_id=session_id), sent_frames, False, Settled(record, {}))
 
 
 def pieces(supply: Supply, session_id: str, file: str, offset: int = 0):

@@ -176,6 +176,8 @@ class Beat(Message, frozen=True, tag="beat", kw_only=True):
     released: tuple[tuple[Caller, Placed], ...]
     """Callers taken from it by a share that it holds no more, until the master has echoed them."""
     live: Count
+    settling: Count = 0
+    """Sessions that have ended and are being scored."""
     hub_age_s: float
     """How long ago the loop that holds the sessions was last seen to turn."""
     cpu_s: float

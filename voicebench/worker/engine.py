@@ -17,29 +17,29 @@ from typing import Any, Protocol
 import gevent
 from gevent.event import Event
 from gevent.hub import get_hub
-from gevent.lock import BoundedSemaphore
 
 from voicebench.clock import monotonic_s, realtime_s
 from voicebench.errors import AgentError, VoicebenchError
 from voicebench.load.closed import first_start_s, pause_s, scenario_index, session_name, session_number
 from voicebench.recording import Recording
 from voicebench.records import Outcome, SessionRecord
-from voicebench.scoring import score
 from voicebench.script import shortest_session_s
 from voicebench.session import Session
 from voicebench.worker.adapters.base import SessionInfo, describe
+from voicebench.worker.desk import Desk, InlineDesk
 from voicebench.worker.routes import Held, Hold, Route
+from voicebench.worker.settling import Case, Settled, unscored_proceedings
 
 REDIAL_S = 1.0
 """A caller whose call did not come about, or failed sooner than this, waits, so that a dead agent is not hammered."""
 DIAL_EVERY_S = 0.002
 """Two calls are not set up closer than this: a hundred handshakes at once stall live sessions for 25 ms."""
-BREATH_S = 0.001
-"""Sessions that end together are scored one after the other, and live ones have their turn in between."""
 PULSE_S = 0.25
 STALL_S = 1.0
 """A process that did not run for this long (stopped, suspended, starved) blames no agent for a time-out."""
 CUT_AT_END = Outcome("cut", None, "cut by the end of the run")
+WORTH_SAYING_S = 1.0
+"""A caller who waited longer for his session to be settled has placed fewer than the load asks for."""
 GATE_LOOK_S = 0.25
 """How often a caller whose gate is shut looks again, should nobody tell it to (`look_again`)."""
 
@@ -69,9 +69,11 @@ class Placed:
     started_s: float
     """Seconds since the run's start."""
     record: SessionRecord
-    recording: Recording
+    recording: Recording | None
+    """None: another process made what was to be made of it."""
     sent_frames: int
     warmup: bool
+    settled: Settled
 
 
 class Gate(Protocol):
@@ -128,6 +130,7 @@ class Engine:
         *,
         run_id: str,
         take: Callable[[Placed], None],
+        desk: Desk | None = None,
         gate: Gate | None = None,
         on_start: Callable[[int, int], None] = _ignore,
         on_release: Callable[[int, int], None] = _ignore,
@@ -135,6 +138,7 @@ class Engine:
         """
         Args:
             take: Is handed each session once it has been scored; what it raises ends the run.
+            desk: Settles each session after its end; None: in this loop.
             gate: Is asked before each session.
             on_start: Hears of each session before its line is opened: caller, and how many it has started with it.
             on_release: Hears when a caller that was taken away has let go: caller, and how many it had started.
@@ -144,6 +148,7 @@ class Engine:
         self.load = load
         self._run_id = run_id
         self._take = take
+        self._desk = desk or InlineDesk([route.script for route in routes])
         self._gate = gate or OpenGate()
         self._on_start = on_start
         self._on_release = on_release
@@ -161,7 +166,7 @@ class Engine:
         self._holds: dict[int, Hold] = {}
         self._connecting: dict[int, gevent.Greenlet[Any]] = {}
         self._live: set[int] = set()
-        self._desk = BoundedSemaphore(1)
+        self._kept_waiting_s = self._kept_waiting_longest_s = 0.0
         self._dialled_s = 0.0
         self._pulse_s = self._stalled_s = 0.0
         self._audio_s = 0.0
@@ -178,6 +183,20 @@ class Engine:
     def live(self) -> int:
         """Sessions going on, connecting ones included."""
         return len(self._live)
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """Its own, and what there is to say of how sessions were settled."""
+        waited: tuple[str, ...] = ()
+        if self._kept_waiting_longest_s > WORTH_SAYING_S:
+            how_long = f"{self._kept_waiting_s:.0f} s in all, {self._kept_waiting_longest_s:.1f} s at most"
+            waited = (f"callers waited {how_long} for the scoring process: so much later their next sessions began",)
+        return (*self.notes, *self._desk.notes, *waited)
+
+    @property
+    def settling(self) -> int:
+        """Sessions that have ended and are not settled."""
+        return self._desk.settling
 
     @property
     def draining(self) -> bool:
@@ -334,8 +353,7 @@ class Engine:
                 caller.placed += 1
                 self._placed[caller.number] = caller.placed
                 self._on_start(caller.number, caller.placed)
-                rest_s = self._place(number)
-                due_s = monotonic_s() + rest_s
+                due_s = self._place(number)
         except BaseException as error:  # noqa: BLE001 - a caller that dies unheard would leave sessions uncounted
             self.fail(error)
         finally:
@@ -358,6 +376,9 @@ class Engine:
                 caller.at_gate = True
                 caller.wait(now_s + GATE_LOOK_S)
                 caller.at_gate = False
+            elif not self._desk.has_room:
+                caller.wait(now_s + GATE_LOOK_S)
+                self._kept_waiting(monotonic_s() - now_s)
             elif dial_s is None:
                 due_s = dial_s = self._when_to_dial_s(now_s)
             else:
@@ -390,24 +411,54 @@ class Engine:
         return False
 
     def _place(self, number: int) -> float:
-        """Hold session `number`, score it and hand it over; returns how long the caller then pauses, seconds."""
+        """Hold session `number`, have it settled and hand it over; returns when the caller's next is due, monotonic."""
         index = scenario_index(number, self._weights, self.load.seed)
         route = self._routes[index]
         started_s = self.elapsed_s
         info = self._info(number, route)
         self.counts["started"] += 1
         held = self._hold(number, route, info)
-        self._audio_s += held.session.ticks * route.script.frame_s
-        with self._desk:
-            recording, record = self._scored(route, info, held)
-        self._longest_s = max(self._longest_s, recording.duration_s)
-        self.counts[record.outcome.state] += 1
+        ended_s = monotonic_s()
+        case = self._case(index, route, info, held)
+        duration_s = case.proceedings.duration_s(route.script)
+        self._audio_s += duration_s
+        self._longest_s = max(self._longest_s, duration_s)
+        sent_frames = case.sent_frames
+        answer = self._desk.hand_in(case, held.session)
+        del held, case  # the sound of hundreds of sessions that end together is memory
+        settled, recording = answer()
+        state = settled.record.outcome.state
+        self.counts[state] += 1
         warmup = started_s < self.load.warmup_s
-        self._take(Placed(number, index, started_s, record, recording, held.session.ticks, warmup))
+        self._take(Placed(number, index, started_s, settled.record, recording, sent_frames, warmup, settled))
         rest_s = pause_s(number, self.load.pause_s, self.load.seed)
-        if record.outcome.state == "failed" and route.clock == "real":
-            rest_s = max(rest_s, REDIAL_S - recording.duration_s)
-        return rest_s
+        if route.clock == "virtual":
+            return monotonic_s() + rest_s
+        if state == "failed":
+            rest_s = max(rest_s, REDIAL_S - duration_s)
+        self._kept_waiting(monotonic_s() - ended_s - rest_s)
+        return ended_s + rest_s
+
+    def _kept_waiting(self, wait_s: float) -> None:
+        """A caller could not go on since sessions were being settled."""
+        if wait_s > 0.0:
+            self._kept_waiting_s += wait_s
+            self._kept_waiting_longest_s = max(self._kept_waiting_longest_s, wait_s)
+
+    def _case(self, index: int, route: Route, info: SessionInfo, held: Held) -> Case:
+        extra = {
+            "number": info.number,
+            "started_at": info.started_at,
+            "zero_monotonic_s": round(held.zero_s, 6),
+        }
+        try:
+            of = held.session.proceedings(info.session_id, clock=route.clock, lateness=held.lateness, extra=extra)
+        except Exception as error:  # noqa: BLE001 - as in `_hold`
+            nothing = _never_opened(route, Outcome("failed", "generator")).session
+            of = unscored_proceedings(
+                nothing.proceedings(info.session_id, clock=route.clock, extra=extra), describe(error)
+            )
+        return Case(index, held.session.ticks, of)
 
     def _hold(self, number: int, route: Route, info: SessionInfo) -> Held:
         """Never raises, so that whatever becomes of a session, it is accounted for."""
@@ -435,22 +486,6 @@ class Engine:
             why = f"this load generator stood still for more than {STALL_S:g} s while the call was set up"
             return Outcome("failed", "generator", f"{why} ({error})")
         return Outcome("failed", error.reason, str(error))
-
-    def _scored(self, route: Route, info: SessionInfo, held: Held) -> tuple[Recording, SessionRecord]:
-        zero = {"zero_monotonic_s": round(held.zero_s, 6)}
-        extra = {"number": info.number, "started_at": info.started_at, **zero}
-        try:
-            recording = held.session.recording(info.session_id, clock=route.clock, lateness=held.lateness, extra=extra)
-            breath_s = BREATH_S if route.clock == "real" else 0.0
-            gevent.sleep(breath_s)
-            record = score(recording)
-            gevent.sleep(breath_s)
-            return recording, record
-        except Exception as error:  # noqa: BLE001 - as in `_hold`
-            why = f"the session could not be scored: {describe(error)}"
-            empty = _never_opened(route, Outcome("failed", "generator", why)).session
-            recording = empty.recording(info.session_id, clock=route.clock, extra=extra)
-            return recording, score(recording)
 
     def _opened(self, number: int, hold: Hold) -> None:
         self._connecting.pop(number, None)

@@ -139,6 +139,8 @@ class Vitals:
     turned_s: float = 0.0
     """When it last turned, monotonic."""
     live: int = 0
+    settling: int = 0
+    """Sessions that have ended and are not handed in."""
     cpu_s: float = 0.0
     health: Health | None = None
     """This and the next are written by the thread that watches the loop and sends the beats."""
@@ -436,6 +438,7 @@ class Member:
             placed=tuple(self._untold.items()),
             released=tuple((caller, count) for caller, (count, _) in self._released.items()),
             live=self._vitals.live,
+            settling=self._vitals.settling,
             hub_age_s=max(0.0, now_s - self._vitals.turned_s),
             cpu_s=self._vitals.cpu_s,
             health=self._vitals.health,

@@ -36,6 +36,7 @@ from voicebench.worker.member import (
     Vitals,
     Welcomed,
 )
+from voicebench.worker.sibling_desk import SiblingDesk
 from voicebench.worker.supply import Supply, result_of
 from voicebench.worker.watchdog import Watchdog
 
@@ -79,6 +80,7 @@ class Node:
         self._lost_s = 0.0
         self._routes: Routes | None = None
         self._engine: Engine | None = None
+        self._desk: SiblingDesk | None = None
         self._share: dict[int, int] = {}
         self._t0_s: float | None = None
         self._phase: PhaseBegan | None = None
@@ -163,12 +165,15 @@ class Node:
             self._watchdog.close()
             if self._routes is not None:
                 self._routes.close()
+            if self._desk is not None:
+                self._desk.close()
             self.supply.close()
 
     def _pulse(self) -> None:
         while True:
             self._vitals.turned_s = monotonic_s()
             self._vitals.live = self.calls
+            self._vitals.settling = self._engine.settling if self._engine is not None else 0
             self._vitals.cpu_s = self._used_cpu_s()
             gevent.sleep(PULSE_S)
 
@@ -234,12 +239,15 @@ class Node:
             get_ready(scripts[0])
             if plan.preflight:
                 self._routes.knock(plan.run_id)
+            self._desk = self.supply.desk(prepared, scripts)
+            self._desk.start()
             self._engine = Engine(
                 self._routes.routes,
                 plan.weights,
                 _load_of(plan),
                 run_id=plan.run_id,
                 take=self._take,
+                desk=self._desk,
                 gate=self.member.gate,
                 on_start=lambda caller, placed: self._link.tell(lambda member: member.started(caller, placed)),
                 on_release=lambda caller, placed: self._link.tell(lambda member: member.released(caller, placed)),
@@ -298,7 +306,7 @@ class Node:
         if not self._ending or self._final_told or self._plan is None or (engine is not None and not engine.idle):
             return
         self._final_told = True
-        notes = (*([self.supply.note] if self.supply.note else []), *(engine.notes if engine is not None else ()))
+        notes = (*([self.supply.note] if self.supply.note else []), *(engine.all_notes if engine is not None else ()))
         notes += tuple(f"this machine does not tell {what}" for what in self._watchdog.unknown)
         trouble = self.supply.trouble
         events = tuple((e["t_s"], e["event"], e["detail"]) for e in (engine.events if engine is not None else ()))

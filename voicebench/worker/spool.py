@@ -22,30 +22,31 @@ _LOCK = ".lock"
 
 
 class Spool:
-    """Written in one thread, read and dropped in another; each session is written once, before anybody asks for it."""
+    """Written in one thread, or by the sibling process; read and dropped in another. Each session is written once,
+    before anybody asks for it."""
 
     def __init__(self, *, kept_bytes: int = KEPT_BYTES, parent: str | None = None) -> None:
         """
         Raises:
             OSError: There is no room for temporary files.
         """
-        self._kept_bytes = kept_bytes
+        self.kept_bytes = kept_bytes
         self._written_bytes = 0
         self._dropped_bytes = 0
         self._swept = False
         self._sessions: dict[str, dict[str, int]] = {}
         self._parent = parent or tempfile.gettempdir()
-        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent))
+        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent))
         # Locked before it has its name: a sweep that came in between would take the folder for a dead worker's.
-        unnamed = self._folder / f"{_LOCK}-"
+        unnamed = self.folder / f"{_LOCK}-"
         self._lock: IO[str] = open(unnamed, "w")  # noqa: SIM115 - held as long as the folder is ours
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        os.rename(unnamed, self._folder / _LOCK)
+        os.rename(unnamed, self.folder / _LOCK)
 
     def has_room(self, files: Mapping[str, bytes]) -> bool:
         """Whether a recording fits beside those that wait."""
         used_bytes = self._written_bytes - self._dropped_bytes  # a thread each: `+=` of two threads on one loses some
-        return used_bytes + sum(map(len, files.values())) <= self._kept_bytes
+        return used_bytes + sum(map(len, files.values())) <= self.kept_bytes
 
     def write(self, session_id: str, files: Mapping[str, bytes]) -> dict[str, int]:
         """Keep a recording; returns the sizes of its files.
@@ -55,14 +56,18 @@ class Spool:
         """
         if not self._swept:
             self._swept = True
-            _sweep(self._parent)  # here, since here is no loop with sessions in it that would have to wait
+            sweep(self._parent)  # here, since here is no loop with sessions in it that would have to wait
         if not self.has_room(files):  # sessions that end together are all told that there is, while they wait to write
             raise OSError(errno.ENOSPC, FULL)
-        write_files(self._folder / session_id, files)
+        write_files(self.folder / session_id, files)
         sizes = {name: len(content) for name, content in files.items()}
+        self.enter(session_id, sizes)
+        return sizes
+
+    def enter(self, session_id: str, sizes: dict[str, int]) -> None:
+        """A recording is in its place: written here, or by the sibling process."""
         self._written_bytes += sum(sizes.values())
         self._sessions[session_id] = sizes
-        return sizes
 
     def read(self, session_id: str, file: str, offset: int) -> bytes:
         """A piece of a recording.
@@ -75,7 +80,7 @@ class Spool:
         size = self._sessions[session_id][file]
         if offset >= size:
             raise ValueError(f"the file has {size} bytes")
-        with open(self._folder / session_id / file, "rb") as opened:
+        with open(self.folder / session_id / file, "rb") as opened:
             opened.seek(offset)
             return opened.read(PIECE_BYTES)
 
@@ -83,7 +88,7 @@ class Spool:
         """It has been fetched."""
         sizes = self._sessions.pop(session_id, None)
         if sizes is not None:
-            shutil.rmtree(self._folder / session_id, ignore_errors=True)
+            shutil.rmtree(self.folder / session_id, ignore_errors=True)
             self._dropped_bytes += sum(sizes.values())
 
     @property
@@ -93,11 +98,11 @@ class Spool:
 
     def close(self) -> None:
         """Remove everything."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
         self._lock.close()
 
 
-def _sweep(parent: str) -> None:
+def sweep(parent: str) -> None:
     """Remove the folders of workers that were killed: nobody holds their lock any more."""
     for folder in Path(parent).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):

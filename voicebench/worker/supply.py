@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Sequence
 from typing import cast
 
 import gevent
-import numpy as np
 from gevent.hub import get_hub
 from gevent.lock import BoundedSemaphore
 
 from voicebench import bundle
 from voicebench.clock import monotonic_s
-from voicebench.distribution import TICKS_PER_MS
 from voicebench.errors import WireError
-from voicebench.records import SessionRecord
 from voicebench.scenario.prepared import PreparedScenario
 from voicebench.scenario.secrets import redact_document
 from voicebench.scenario.shipping import unpack
+from voicebench.script import Script
 from voicebench.wire.messages import (
     AssetPiece,
     Fetched,
@@ -36,6 +35,8 @@ from voicebench.worker.adapters.base import describe
 from voicebench.worker.asset_cache import AssetCache, cache_folder
 from voicebench.worker.engine import Placed
 from voicebench.worker.fetching import Fetching
+from voicebench.worker.settling import is_wanted
+from voicebench.worker.sibling_desk import SiblingDesk
 from voicebench.worker.spool import FULL, Spool
 
 LOOK_S = 0.02
@@ -83,12 +84,27 @@ class Supply:
             gevent.sleep(LOOK_S)
         return [unpack(fetching.scenarios[name], fetching.audio) for name in plan.scenarios]
 
+    def desk(self, prepared: Sequence[PreparedScenario], scripts: Sequence[Script]) -> SiblingDesk:
+        """Where this plan's sessions are settled, and their recordings kept."""
+        assert self._plan is not None
+        why_not = ""
+        if self._plan.keep != "none" and self._spool is None:
+            try:
+                self._spool = Spool()
+            except OSError as error:
+                why_not = error.strerror or describe(error)
+        folder, kept_bytes = (str(self._spool.folder), self._spool.kept_bytes) if self._spool is not None else ("", 0)
+        return SiblingDesk(
+            prepared, scripts, keep=self._plan.keep, folder=folder, kept_bytes=kept_bytes, why_no_folder=why_not
+        )
+
     def keep(self, placed: Placed) -> dict[FileName, int] | None:
         """Keep a session's recording if the plan wants it; what files it has, None: it was not kept."""
         assert self._plan is not None
-        keep = self._plan.keep
-        if keep == "none" or not placed.sent_frames or not (keep == "all" or went_wrong(placed.record)):
-            return None  # a session that never sent a frame is nothing to listen to
+        if placed.recording is None:
+            return self._kept_elsewhere(placed)
+        if not is_wanted(self._plan.keep, placed.record, placed.sent_frames):
+            return None
         try:
             files = bundle.encode(placed.recording, redact_document(placed.recording.scenario.document))
             if self._spool is None:
@@ -105,6 +121,14 @@ class Supply:
             self._not_kept(getattr(error, "strerror", None) or describe(error))
             return None
         return cast(dict[FileName, int], sizes)
+
+    def _kept_elsewhere(self, placed: Placed) -> dict[FileName, int] | None:
+        settled = placed.settled
+        if settled.why_not_kept:
+            self._not_kept(settled.why_not_kept)
+        if settled.files is not None and self._spool is not None:
+            self._spool.enter(placed.record.session_id, settled.files)
+        return cast("dict[FileName, int] | None", settled.files)
 
     def _not_kept(self, why: str) -> None:
         self._n_not_kept += 1
@@ -179,22 +203,16 @@ def result_of(placed: Placed, files: dict[FileName, int] | None) -> SessionResul
     Args:
         files: Its recording's, where that was kept.
     """
-    lateness = placed.recording.lateness
     return SessionResult(
         number=placed.number,
         index=placed.index,
         started_s=placed.started_s,
         warmup=placed.warmup,
         frames_sent=placed.sent_frames,
-        lateness=_ticks(lateness.send_ms) if lateness is not None else {},
+        lateness=placed.settled.lateness,
         record=placed.record,
         files=files,
     )
-
-
-def _ticks(send_ms: np.ndarray) -> dict[int, int]:
-    ticks, counts = np.unique(np.rint(send_ms * TICKS_PER_MS).astype(int), return_counts=True)
-    return dict(zip(ticks.tolist(), counts.tolist(), strict=True))
 
 
 def _try_to_write(spool: Spool, session_id: str, files: dict[str, bytes]) -> dict[str, int] | OSError:
@@ -203,10 +221,3 @@ def _try_to_write(spool: Spool, session_id: str, files: dict[str, bytes]) -> dic
         return spool.write(session_id, files)
     except OSError as error:
         return error
-
-
-def went_wrong(record: SessionRecord) -> bool:
-    """Whether a session is worth listening to: it failed, or a turn that was judged did not pass."""
-    if record.outcome.state in ("failed", "lost"):
-        return True
-    return any(not turn.passed and turn.status in ("measured", "missed") for turn in record.turns)
