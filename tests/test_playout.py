@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,7 +65,8 @@ def test_a_clear_with_nothing_queued_drops_nothing():
 
 
 moves = st.lists(
-    st.tuples(st.sampled_from(["audio", "clear", "listen"]), st.integers(0, 400), st.integers(1, 90)), max_size=40
+    st.tuples(st.sampled_from(["audio", "clear", "listen", "let go"]), st.integers(0, 400), st.integers(1, 90)),
+    max_size=40,
 )
 
 
@@ -72,12 +74,17 @@ moves = st.lists(
 def test_the_track_is_what_a_sample_by_sample_player_plays(moves):
     """A naive player: a queue, one sample a tick, nothing else."""
     playout = Playout(RATE_HZ)
+    kept_elsewhere: list[int] = []
     expected: dict[int, int] = {}
     queued_until = horizon = now = 0
     for value, (kind, gap, size) in enumerate(moves, start=1):
         now += gap
         if kind == "listen":
             horizon = max(horizon, now)
+        elif kind == "let go":
+            until = max(playout.base, horizon - size)
+            kept_elsewhere += playout.heard(playout.base, until).tolist()
+            playout.let_go(until)
         elif kind == "audio":
             playout.place(packet(value, size), at(now), horizon=horizon)
             start = max(now, queued_until, horizon)
@@ -88,5 +95,23 @@ def test_the_track_is_what_a_sample_by_sample_player_plays(moves):
             cut = max(now, horizon)
             expected = {position: sample for position, sample in expected.items() if position < cut}
             queued_until = min(queued_until, cut)
-    end = queued_until + 50
-    assert playout.track(end).tolist() == [expected.get(position, 0) for position in range(end)]
+    end = max(horizon, queued_until) + 50
+    whole = kept_elsewhere + playout.heard(playout.base, end).tolist()
+    assert whole == [expected.get(position, 0) for position in range(end)]
+
+
+def test_what_was_let_go_of_takes_no_memory_and_is_not_taken_for_silence():
+    playout = Playout(RATE_HZ, longest=600 * RATE_HZ)
+    playout.place(packet(3, 500 * RATE_HZ), at(0), horizon=0)
+    playout.let_go(500 * RATE_HZ - 10)
+    assert playout._track.nbytes <= 2 * 2 * RATE_HZ
+    assert playout.heard(500 * RATE_HZ - 10, 500 * RATE_HZ + 10).tolist() == [3] * 10 + [0] * 10
+    with pytest.raises(RuntimeError, match="kept elsewhere"):
+        playout.track(1)
+
+
+def test_of_what_would_be_heard_after_the_longest_end_nothing_is_kept_when_the_rest_is_let_go_of():
+    playout = Playout(RATE_HZ, longest=100)
+    playout.place(packet(3, 300), at(0), horizon=0)
+    playout.let_go(90)
+    assert playout.heard(90, 110).tolist() == [3] * 10 + [0] * 10

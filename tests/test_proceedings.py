@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from unittest.mock import patch
+
 import msgspec
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicebench import bundle
+from voicebench import session as session_module
 from voicebench.audio.level import frame_energies
 from voicebench.events import AgentAudio, AgentClear, AgentClosed, AgentEvent, AgentTranscript
 from voicebench.proceedings import Proceedings, energies_of, record_of, recording_of
@@ -17,7 +21,7 @@ from voicebench.records import Outcome
 from voicebench.scenario.parse import scenario_from_document
 from voicebench.scoring import analysis_rules, score
 from voicebench.script import Script, prepare
-from voicebench.session import Session
+from voicebench.session import Keeper, Session
 
 RATES_HZ = (8000, 11025, 16000, 24000, 48000)
 CUT = Outcome("cut", None, "cut by the end of the run")
@@ -64,9 +68,16 @@ DEEDS = st.tuples(
 )
 
 
-def held(script: Script, deeds: list[tuple[str, int, int, int]], end_tick: int | None, how: str) -> Session:
+def held(
+    script: Script,
+    deeds: list[tuple[str, int, int, int]],
+    end_tick: int | None,
+    how: str,
+    keeper: Keeper | None = None,
+) -> Session:
     """A session driven as the pacer does: steps when it asks for them."""
     session, rng, wake = Session(script), np.random.default_rng(1), 0
+    session.keep_with(keeper)
     at: dict[int, list[tuple[str, int, int]]] = {}
     tick = 0
     for what, ticks, length, level in deeds:
@@ -120,6 +131,67 @@ def test_the_record_from_energies_is_that_of_the_recording_and_of_its_bundle(whi
     kept, rules = energies_of(script, of), analysis_rules(script.scenario)
     for energies, track, rule in zip(kept, (recording.user, recording.agent), rules, strict=True):
         assert energies.tolist() == frame_energies(track, rule.frame_samples).tolist()
+
+
+@given(
+    which=st.sampled_from(sorted(SCRIPTS)),
+    deeds=st.lists(DEEDS, max_size=25),
+    end_tick=st.none() | st.integers(0, 180),
+    kept_samples=st.integers(1, 9000),
+    listen_every_s=st.sampled_from([0.02, 0.1, 0.5]),
+    refusals=st.integers(0, 3),
+)
+@settings(deadline=None, max_examples=150)
+def test_a_session_whose_sound_is_kept_elsewhere_as_it_grows_is_the_same(
+    which, deeds, end_tick, kept_samples, listen_every_s, refusals
+):
+    script, asked, kept = SCRIPTS[which], [0], []
+    # One that is read late is heard from where the session has listened to: that depends on when it does.
+    deeds = [deed for deed in deeds if deed[0] != "late"]
+
+    def keep(start: int, samples: np.ndarray) -> bool:
+        asked[0] += 1
+        if asked[0] % (refusals + 1):
+            return False
+        kept.append((start, samples.copy()))
+        return True
+
+    here = held(script, deeds, end_tick, "cut")
+    with (
+        patch.object(session_module, "KEPT_SAMPLES", kept_samples),
+        patch.object(session_module, "LISTEN_EVERY_S", listen_every_s),
+    ):
+        elsewhere = held(script, deeds, end_tick, "cut", keep)
+        kept += elsewhere.agent_blocks()
+    assert elsewhere.proceedings("x", clock="real") == here.proceedings("x", clock="real")
+    together = [samples for _, samples in kept]
+    assert [start for start, _ in kept] == np.cumsum([0, *map(len, together)])[:-1].tolist()
+    assert np.array_equal(np.concatenate([*together, []]), here.agent_track())
+    if not refusals:
+        assert all(len(samples) == kept_samples for _, samples in kept[:-1])
+
+
+def test_a_live_session_keeps_some_seconds_of_its_sound_and_what_is_ahead():
+    script = SCRIPTS[24000, 10.0]
+    patient = prepare(replace(script.scenario, tail_ms=120_000.0, max_duration_ms=120_000.0), script.clips)
+    session, n_kept, wake, most_bytes = Session(patient), 0, 0, 0
+
+    def keep(start: int, samples: np.ndarray) -> bool:
+        nonlocal n_kept
+        assert start == n_kept
+        n_kept += len(samples)
+        return True
+
+    session.keep_with(keep)
+    loud = np.full(480, 9000, np.int16)
+    for tick in range(5500):
+        if tick >= wake:
+            wake = session.step(tick).wake
+        if tick % 1000 < 800 and session.hear(AgentAudio(loud, tick * script.frame_s)):
+            wake = tick + 1
+        most_bytes = max(most_bytes, session._playout._track.nbytes)
+    assert n_kept > 100 * 24000
+    assert most_bytes <= 256 << 10
 
 
 def test_a_session_that_goes_on_has_no_proceedings():

@@ -2,7 +2,7 @@
 
 A packet is heard from its arrival on, or behind what is still queued. A clear drops what has arrived and has not been
 played. What has been listened to (the horizon) never changes afterwards, so that the detector that listens during the
-session and the one that scores it hear the same.
+session and the one that scores it hear the same; and that whoever keeps the sound elsewhere may `let_go` of it here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from voicebench.events import Samples
 
-_GROW_S = 8
+_FIRST_S = 2
 
 
 class Playout:
@@ -22,7 +22,9 @@ class Playout:
         kept, whatever the agent sends."""
         self._rate_hz = sample_rate_hz
         self._longest = longest
-        self._track: Samples = np.zeros(_GROW_S * sample_rate_hz, dtype=np.int16)
+        self._track: Samples = np.zeros(_FIRST_S * sample_rate_hz, dtype=np.int16)
+        self.base = 0
+        """Where what is kept begins."""
         self.queued_until = 0
         """Where the next packet is heard at the earliest: the end of all audio placed and not dropped."""
 
@@ -37,10 +39,10 @@ class Playout:
             samples = samples[: max(0, self._longest - start)]
             if not len(samples):
                 return start
-        end = start + len(samples)
+        end = start + len(samples) - self.base
         if end > len(self._track):
             self._grow(end)
-        self._track[start:end] = samples
+        self._track[start - self.base : end] = samples
         return start
 
     def clear(self, time_s: float, *, horizon: int) -> int:
@@ -49,22 +51,41 @@ class Playout:
         if cut >= self.queued_until:
             return 0
         dropped = self.queued_until - cut
-        self._track[cut : self.queued_until] = 0
+        self._track[cut - self.base : self.queued_until - self.base] = 0
         self.queued_until = cut
         return dropped
 
     def heard(self, start: int, end: int) -> Samples:
-        """The track from `start` to `end`: silence where nothing was placed."""
-        if end > len(self._track):
-            self._grow(end)
-        return self._track[start:end]
+        """The track from `start` to `end`, a view: silence where nothing was placed. `start` is at `base` at least."""
+        if end - self.base > len(self._track):
+            self._grow(end - self.base)
+        return self._track[start - self.base : end - self.base]
 
     def track(self, n_samples: int) -> Samples:
-        """The first `n_samples` of the track, a copy."""
+        """The first `n_samples` of the track, a copy.
+
+        Raises:
+            RuntimeError: Some of it was let go of.
+        """
+        if self.base:
+            raise RuntimeError(f"the first {self.base} samples of the track are kept elsewhere")
         return self.heard(0, n_samples).copy()
 
-    def _grow(self, end: int) -> None:
+    def let_go(self, until: int) -> None:
+        """Keep nothing before this place, which has been listened to."""
+        used = max(0, self.queued_until - self.base)
+        moved = self._track[until - self.base : max(used, until - self.base)]
+        kept, first = len(moved), _FIRST_S * self._rate_hz
+        if len(self._track) > first and kept <= first // 2:
+            self._track = np.zeros(first, dtype=np.int16)
+            self._track[:kept] = moved
+        else:
+            self._track[:kept] = moved
+            self._track[kept:used] = 0
+        self.base = until
+
+    def _grow(self, length: int) -> None:
         # Doubling, zero-filled: an agent that sends an hour of audio at once costs an hour of memory, no more.
-        track = np.zeros(max(end, 2 * len(self._track)), dtype=np.int16)
+        track = np.zeros(max(length, 2 * len(self._track)), dtype=np.int16)
         track[: len(self._track)] = self._track
         self._track = track

@@ -7,7 +7,7 @@ and `step` at a tick; in between they send the frames the last `Step` named with
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -28,7 +28,14 @@ from voicebench.vad import StreamingVad
 
 NEVER = 1 << 62
 ORDERLY_CLOSES = (1000, 1001)
-MEASURED_PACKETS, MEASURED_SAMPLES = 64, 1 << 16
+MEASURED_PACKETS, MEASURED_SAMPLES = 64, 1 << 14
+KEPT_SAMPLES = 1 << 15
+"""Of sound that is kept elsewhere, so much is heard before it is handed on: 64 KB, 1.4 to 4 s."""
+LISTEN_EVERY_S = 2.0
+"""It is listened to at least so often, that there is something to hand on."""
+
+Keeper = Callable[[int, Samples], bool]
+"""Takes what the agent was heard to say, and never changes: its position, samples. False: keep it for now."""
 
 # Beyond these an agent is no longer talking to anybody, and the tester's memory and time are at stake.
 MAX_AHEAD_S = 600.0
@@ -152,6 +159,8 @@ class Session:
         self._only_boundary_until = 0
         """Up to this tick nothing is decided but by a boundary of the agent's speech, or its closing."""
         self._ticks = 0
+        self._keeper: Keeper | None = None
+        self._listen_every = script.tick_from(s_to_ns(LISTEN_EVERY_S))
         self._onsets_ns: list[int] = []
         self._offsets_ns: list[int] = []
         self._played: list[_Played] = []
@@ -180,6 +189,10 @@ class Session:
     def turn_name(self) -> str:
         """Where in the script it is, for people: "turn 3 of 5"."""
         return f"turn {max(1, len(self._played))} of {len(self.script.scenario.turns)}"
+
+    def keep_with(self, keeper: Keeper | None) -> None:
+        """Have the agent's sound kept elsewhere as it grows: to be said before the first step."""
+        self._keeper = keeper
 
     def hear(self, event: AgentEvent) -> bool:
         """Take what the agent did. `time_s` is when it arrived, seconds since session start; before 0 counts as 0.
@@ -255,6 +268,12 @@ class Session:
         Args:
             tick: Ascending from 0; its frame's due time is `script.tick_ns(tick)`, however late the call comes.
         """
+        step = self._step(tick)
+        if self._keeper is not None and step.wake > tick + self._listen_every and not step.ended:
+            return step._replace(wake=tick + self._listen_every)
+        return step
+
+    def _step(self, tick: int) -> Step:
         if self.outcome is not None:
             return Step(None, 0, NEVER, ended=True)
         self._ticks = tick
@@ -297,7 +316,17 @@ class Session:
             times = self._onsets_ns if event.kind == "onset" else self._offsets_ns
             times.append(s_to_ns(event.time_s))
         self._listened = until
+        if self._keeper is not None and until - self._playout.base >= KEPT_SAMPLES:
+            self._hand_on(self._keeper)
         return bool(events)
+
+    def _hand_on(self, keeper: Keeper) -> None:
+        """All that the detector has decided on: what it hears half of is asked for once more."""
+        start, decided = self._playout.base, self._vad.frames * self._vad.rule.frame_samples
+        while decided - start >= KEPT_SAMPLES and keeper(start, self._playout.heard(start, start + KEPT_SAMPLES)):
+            start += KEPT_SAMPLES
+        if start > self._playout.base:
+            self._playout.let_go(start)
 
     def _ending(self, tick: int, now_ns: int) -> Outcome | None:
         if self._closed is not None:
@@ -463,16 +492,18 @@ class Session:
         )
 
     def agent_track(self) -> Samples:
-        """What the agent was heard to say, up to the session's end."""
+        """What the agent was heard to say, up to the session's end.
+
+        Raises:
+            RuntimeError: Some of it is kept elsewhere.
+        """
         return self._playout.track(self._ticks * self.script.frame_samples)
 
-    def agent_blocks(self, block_samples: int) -> Iterator[tuple[int, Samples]]:
-        """The same in blocks with their positions, for whoever hands it on; silent ones are left out."""
+    def agent_blocks(self) -> Iterator[tuple[int, Samples]]:
+        """What is left of it, up to the session's end, in blocks with their positions, for whoever keeps it."""
         end = self._ticks * self.script.frame_samples
-        for start in range(0, end, block_samples):
-            block = self._playout.heard(start, min(start + block_samples, end))
-            if block.any():
-                yield start, block
+        for start in range(self._playout.base, end, KEPT_SAMPLES):
+            yield start, self._playout.heard(start, min(start + KEPT_SAMPLES, end))
 
     def recording(
         self,

@@ -10,18 +10,21 @@ from voicebench.instants import ns_to_s
 from voicebench.mock_agent import Clear, Heard, MockAgent, MockOutput, Say
 from voicebench.scenario.adapter_options import MockOptions
 from voicebench.script import Script
-from voicebench.session import Session
+from voicebench.session import Keeper, Session
 
 Activity = tuple[tuple[bool, ...], ...]
 
 
-def run_virtual(script: Script, options: MockOptions, *, seed: int | None = None) -> Session:
+def run_virtual(
+    script: Script, options: MockOptions, *, seed: int | None = None, keeper: Keeper | None = None
+) -> Session:
     """Hold one session to its end.
 
     Args:
         script: What the user says.
         options: How the mock agent behaves.
         seed: Of the agent's jitter, the options' own when None.
+        keeper: Takes the agent's sound as it grows; None: it stays with the session.
 
     Returns:
         The ended session. What the agent says while it hears frame *i* arrives at tick *i*'s own instant and is heard
@@ -30,6 +33,7 @@ def run_virtual(script: Script, options: MockOptions, *, seed: int | None = None
     agent = MockAgent(options, sample_rate_hz=script.scenario.sample_rate, seed=seed)
     activity = _activity(script, options.threshold_db)
     session = Session(script)
+    session.keep_with(keeper)
     tick = 0
     while not (step := session.step(tick)).ended:
         first = tick

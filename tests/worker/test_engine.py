@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import gevent
 import numpy as np
 import pytest
+from gevent.event import Event
 
 from tests.support.hostile_agents import hostile_agents
 from tests.support.placing import Placing, assert_accounted, script
@@ -21,6 +23,7 @@ from voicebench.session import Session
 from voicebench.worker import engine as engine_module
 from voicebench.worker import settling
 from voicebench.worker.adapters.base import SessionInfo
+from voicebench.worker.desk import InlineDesk
 from voicebench.worker.engine import REDIAL_S, Engine, EngineLoad, Placed
 from voicebench.worker.routes import Held
 
@@ -29,6 +32,7 @@ LOUD = np.full(320, 4000, np.int16)
 
 @dataclass
 class Hold:
+    session: Session
     ending: Outcome | None = None
 
 
@@ -53,7 +57,8 @@ class FakeRoute:
         try:
             gevent.sleep(self.connect_s)
             self.fails(info)
-            hold, session = Hold(), Session(self.script)
+            session = Session(self.script)
+            hold = Hold(session)
             opened(hold)
             session.hear(AgentAudio(LOUD, 0.0))
             self.ends_with(session)
@@ -392,3 +397,92 @@ def test_finishing_lets_sessions_end_and_cuts_none():
     held.end()
     assert held.numbers == [0, 1]
     assert held.engine.counts["cut"] == 0
+
+
+# ---------------------------------------------------------------- sessions that wait to be settled
+
+
+class SlowDesk(InlineDesk):
+    """Settles nothing until it is told to."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__([script])
+        self.open = Event()
+        self.room = True
+
+    @property
+    def has_room(self) -> bool:
+        return self.room
+
+    def hand_in(self, case, session):
+        self.settling += 1
+        answer = super().hand_in(case, session)
+
+        def wait():
+            self.open.wait()
+            self.settling -= 1
+            return answer()
+
+        return wait
+
+
+def with_desk(route: FakeRoute, desk: SlowDesk, **load: Any) -> tuple[Engine, list[Placed]]:
+    placed: list[Placed] = []
+    engine = Engine([route], [1.0], EngineLoad(**load), run_id="r", take=placed.append, desk=desk)
+    return engine, placed
+
+
+def test_a_run_that_is_cut_ends_when_all_that_ended_is_settled():
+    route = FakeRoute(talk_s=10.0, clock="real")
+    desk = SlowDesk(route.script)
+    engine, placed = with_desk(route, desk, callers=4, sessions=None)
+    running = gevent.spawn(engine.run)
+    with gevent.Timeout(20):
+        while engine.live < 4:
+            gevent.sleep(0.01)
+        engine.cut()
+        while engine.settling < 4:
+            gevent.sleep(0.01)
+        assert engine.live == 0
+        assert not running.ready()
+        desk.open.set()
+        running.get()
+    assert engine.counts == {"started": 4, "cut": 4}
+    assert [each.record.outcome.state for each in placed] == ["cut"] * 4
+
+
+def test_while_too_much_waits_to_be_settled_no_session_starts_and_callers_say_how_long_they_waited():
+    route = FakeRoute(clock="real")
+    desk = SlowDesk(route.script)
+    desk.room = False
+    desk.open.set()
+    engine, placed = with_desk(route, desk, callers=2, sessions=2)
+    running = gevent.spawn(engine.run)
+    with gevent.Timeout(20):
+        gevent.sleep(engine_module.WORTH_SAYING_S + 0.5)
+        assert (engine.counts["started"], placed) == (0, [])
+        desk.room = True
+        running.get()
+    assert engine.counts == {"started": 2, "finished": 2}
+    assert any(re.fullmatch(r"callers waited \d+ s in all, .* for the scoring process.*", n) for n in engine.all_notes)
+
+
+def test_a_live_session_is_kept_where_its_desk_says():
+    route = FakeRoute()
+    desk = SlowDesk(route.script)
+    desk.open.set()
+    kept: list[tuple[str, Any]] = []
+    desk.keeper = lambda session_id: lambda start, samples: kept.append((session_id, samples))
+    hold = route.hold
+
+    def held(info, opened):
+        def told(opening):
+            opened(opening)
+            opening.session._keeper(0, LOUD)
+
+        return hold(info, told)
+
+    route.hold = held
+    engine, _ = with_desk(route, desk, callers=1, sessions=2)
+    engine.run()
+    assert [name for name, _ in kept] == ["r-000000", "r-000001"]

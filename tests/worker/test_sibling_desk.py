@@ -14,8 +14,10 @@ import pytest
 
 from tests.test_virtual import CONVERSATION
 from voicebench import bundle
+from voicebench import session as session_module
 from voicebench.audio.synth import render
 from voicebench.clock import monotonic_s
+from voicebench.events import AgentAudio
 from voicebench.recording import lateness_of
 from voicebench.records import Outcome
 from voicebench.scenario.adapter_options import mock_options
@@ -25,7 +27,7 @@ from voicebench.scenario.secrets import redact_document
 from voicebench.script import prepare
 from voicebench.session import Session
 from voicebench.virtual import run_virtual
-from voicebench.worker import sibling_desk
+from voicebench.worker import clerk_process, sibling_desk
 from voicebench.worker.desk import InlineDesk
 from voicebench.worker.settling import Case
 from voicebench.worker.sibling_desk import SiblingDesk
@@ -50,8 +52,12 @@ def desk(tmp_path):
     assert made.pid == 0
 
 
-def case(number: int, *, cut_tick: int | None = None) -> tuple[Case, Session]:
+def case(number: int, *, cut_tick: int | None = None, breaks_tick: int | None = None) -> tuple[Case, Session]:
     session = run_virtual(SCRIPT, OPTIONS, seed=number)
+    if breaks_tick is not None:
+        session = Session(SCRIPT)
+        session.hear(AgentAudio(np.full(9000, 5000, np.int16), 0.2))
+        session.end(Outcome("failed", "dropped"), breaks_tick)
     if cut_tick is not None:
         session = Session(SCRIPT)
         session.end(Outcome("cut"), cut_tick)
@@ -59,6 +65,12 @@ def case(number: int, *, cut_tick: int | None = None) -> tuple[Case, Session]:
     late = lateness_of(*(rng.random(session.ticks) * 12 for _ in range(2)))
     of = session.proceedings(f"run-{number:06d}", clock="real", lateness=late, extra={"number": number})
     return Case(0, session.ticks, of), session
+
+
+def whole(number: int) -> dict[str, bytes]:
+    """The files of a session whose sound stayed with it."""
+    recording = run_virtual(SCRIPT, OPTIONS, seed=number).recording(f"run-{number:06d}", clock="virtual")
+    return bundle.encode(recording, redact_document(SCENARIO.document))
 
 
 def hand_in(desk: SiblingDesk, cases: list[tuple[Case, Session]]) -> list[gevent.Greenlet]:
@@ -123,14 +135,14 @@ def test_killed_again_and_again_it_settles_each_session_once_and_the_same(desk, 
 
 
 def test_pieces_of_a_session_that_is_not_over_outlive_the_process(desk, tmp_path):
-    for number in range(16):  # so many are acknowledged at once
-        assert desk._piece("run-000001", number, bytes([number + 1])) == ""
+    for number in range(19):  # 16 are acknowledged at once
+        assert desk.keeper("run-000001")(number, np.array([number + 1], "<i2"))
     wait_until(lambda: not desk.waiting_bytes)
     (tmp_path / "run-000002.agent").write_bytes(b"of a session that was settled")
     pid = desk.pid
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: desk.pid != pid and desk._ready)
-    assert (tmp_path / "run-000001.agent").read_bytes() == bytes(range(1, 17))
+    assert np.fromfile(tmp_path / "run-000001.agent", "<i2").tolist() == list(range(1, 20))
     assert not (tmp_path / "run-000002.agent").exists()
 
 
@@ -178,15 +190,80 @@ def test_one_that_answers_nothing_for_too_long_is_killed(desk, monkeypatch):
 
 
 def test_where_it_can_not_be_started_sessions_are_settled_in_the_loop(tmp_path, monkeypatch):
-    monkeypatch.setattr(sibling_desk.sys, "executable", str(tmp_path / "no-python"))
+    monkeypatch.setattr(clerk_process.sys, "executable", str(tmp_path / "no-python"))
     desk = SiblingDesk([PREPARED], [SCRIPT], keep="all", folder=str(tmp_path), kept_bytes=1 << 30)
     desk.start()
     of, session = case(1)
-    settled, recording = desk.hand_in(of, session)()
-    assert settled.record.outcome.state == "finished"
-    assert recording is not None
+    with gevent.Timeout(30):
+        settled, _ = desk.hand_in(of, session)()
+    assert settled.record == InlineDesk([SCRIPT]).hand_in(of, session)()[0].record
+    assert sorted(settled.files) == sorted(path.name for path in (tmp_path / of.proceedings.session_id).iterdir())
     assert "there was no scoring process (No such file or directory)" in desk.notes[0]
     desk.close()
+
+
+@pytest.mark.parametrize("keep", ["all", "failed"])
+def test_what_was_handed_to_a_process_that_is_not_started_again_is_settled_in_the_loop(tmp_path, monkeypatch, keep):
+    desk = SiblingDesk([PREPARED], [SCRIPT], keep=keep, folder=str(tmp_path), kept_bytes=1 << 30)
+    desk.start()
+    with gevent.Timeout(60):
+        wait_until(lambda: desk._ready)
+        os.kill(desk.pid, signal.SIGSTOP)
+        cases = [case(number) for number in range(3)] + [case(3, breaks_tick=150)]
+        answers = hand_in(desk, cases)
+        wait_until(lambda: desk.settling == 4)
+        monkeypatch.setattr(sibling_desk, "DEATHS_IN_A_ROW", 1)
+        os.kill(desk.pid, signal.SIGKILL)
+        for (of, session), answer in zip(cases, answers, strict=True):
+            settled = answer.get()[0]
+            expected, here = InlineDesk([SCRIPT]).hand_in(of, session)()
+            assert settled.record == expected.record
+            assert settled.why_not_kept == ""
+            if keep == "all" or settled.record.outcome.state == "failed":
+                files = bundle.encode(here, redact_document(SCENARIO.document))
+                folder = tmp_path / of.proceedings.session_id
+                assert {path.name: path.read_bytes() for path in folder.iterdir()} == files
+        assert settled.record.outcome.state == "failed"
+    assert (desk.settling, desk.waiting_bytes, desk.pid) == (0, 0, 0)
+    assert any("scored beside the live ones" in note for note in desk.notes)
+    desk.close()
+
+
+def test_where_scoring_breaks_down_altogether_nobody_waits_and_every_lost_recording_is_told(desk, monkeypatch):
+    wait_until(lambda: desk._ready)
+    os.kill(desk.pid, signal.SIGSTOP)
+    answers = hand_in(desk, [case(1)])
+    wait_until(lambda: desk.settling == 1)
+    monkeypatch.setattr(sibling_desk, "DEATHS_IN_A_ROW", 1)
+    monkeypatch.setattr(clerk_process, "Clerk", lambda: 1 / 0)
+    os.kill(desk.pid, signal.SIGKILL)
+    for settled in (answers[0].get()[0], desk.hand_in(*case(2))()[0]):
+        assert settled.record.outcome.reason == "generator"
+        assert "the scoring broke down: ZeroDivisionError" in settled.why_not_kept
+    assert desk.settling == desk.waiting_bytes == 0
+
+
+def test_the_sound_of_a_live_session_is_handed_over_as_it_grows_and_waits_while_there_is_too_much(
+    desk, tmp_path, monkeypatch
+):
+    expected = whole(1)
+    wait_until(lambda: desk._ready)
+    os.kill(desk.pid, signal.SIGSTOP)
+    monkeypatch.setattr(sibling_desk, "MAX_WAITING_BYTES", 3 * 4000)
+    monkeypatch.setattr(session_module, "KEPT_SAMPLES", 2000)
+    monkeypatch.setattr(session_module, "LISTEN_EVERY_S", 0.1)
+    session = run_virtual(SCRIPT, OPTIONS, seed=1, keeper=desk.keeper("run-000001"))
+    assert session._playout.base > 0
+    assert 3 * 4000 < desk.waiting_bytes < 5 * 4000
+    of = Case(0, session.ticks, session.proceedings("run-000001", clock="virtual"))
+    answer = gevent.spawn(lambda: desk.hand_in(of, session)())
+    gevent.sleep(0.1)
+    assert desk.settling == 0  # it waits with the rest of its sound
+    assert not desk.has_room
+    os.kill(desk.pid, signal.SIGCONT)
+    settled, _ = answer.get()
+    assert settled.files == {name: len(content) for name, content in expected.items()}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run-000001").iterdir()} == expected
 
 
 def test_a_full_spool_loses_the_recording_and_no_number(tmp_path):
@@ -196,6 +273,18 @@ def test_a_full_spool_loses_the_recording_and_no_number(tmp_path):
         settled, _ = desk.hand_in(*case(1))()
     assert (settled.record.outcome.state, settled.files, settled.why_not_kept) == ("finished", None, FULL)
     desk.close()
+
+
+@pytest.mark.parametrize("keep", ["all", "failed"])
+def test_a_session_at_which_it_dies_says_that_its_recording_is_lost(desk, monkeypatch, keep):
+    monkeypatch.setattr(sibling_desk, "DEATHS_OF_A_SESSION", 1)
+    desk._keep = keep
+    wait_until(lambda: desk._ready)
+    os.kill(desk.pid, signal.SIGSTOP)
+    (answer,) = hand_in(desk, [case(1)])
+    wait_until(lambda: desk.settling)
+    os.kill(desk.pid, signal.SIGKILL)
+    assert "died 1 times at it" in answer.get()[0].why_not_kept
 
 
 def test_it_dies_with_a_worker_that_is_killed(tmp_path):

@@ -48,8 +48,9 @@ from voicebench.worker.spool import FULL, sweep
 
 NICENESS = 10
 READ_BYTES = 1 << 18
-TOOK_EVERY = 16
-"""So many pieces are acknowledged at once: the worker keeps a megabyte of them meanwhile."""
+TOOK_EVERY, TOOK_AFTER_S = 16, 0.5
+"""So many pieces are acknowledged at once, or those that are there once nothing has come for so long: the worker keeps
+them meanwhile, a megabyte."""
 SOUND_SUFFIX = ".agent"
 
 
@@ -143,7 +144,8 @@ class Clerk:
         self._scripts: list[Script] = []
         self._open: Open | None = None
         self._shelf: Shelf | None = None
-        self._n_pieces = 0
+        self._n_owed = self._last_piece = 0
+        """Pieces that were taken and not acknowledged, and the last of them."""
 
     def take(self, message: ToClerk) -> list[FromClerk]:
         """Do what is asked.
@@ -162,9 +164,16 @@ class Clerk:
         if isinstance(message, Piece):
             if self._shelf is not None:
                 self._shelf.add(message)
-            self._n_pieces += 1
-            return [Took(message.seq)] if self._n_pieces % TOOK_EVERY == 0 else []
+            self._n_owed, self._last_piece = self._n_owed + 1, message.seq
+            return self.owed() if self._n_owed == TOOK_EVERY else []
+        self._n_owed = 0
         return [Answered(message.seq, self._settle(self._open, message))]
+
+    def owed(self) -> list[FromClerk]:
+        """Acknowledge what was not."""
+        took: list[FromClerk] = [Took(self._last_piece)] if self._n_owed else []
+        self._n_owed = 0
+        return took
 
     def clean_up(self, message: ToClerk) -> None:
         """What can wait until the answer is sent: until then the pieces may be needed again."""
@@ -185,12 +194,12 @@ class Clerk:
         try:
             made = settled(script, case)
         except Exception as error:  # noqa: BLE001 - one session's trouble must not take the others down
-            return unscored(script, case, f"{type(error).__name__}: {error}")
+            made = unscored(script, case, f"{type(error).__name__}: {error}")
         if not is_wanted(opened.keep, made.record, case.sent_frames):
             return made
         try:
-            if message.lost or self._shelf is None:
-                raise OSError(errno.EIO, message.lost or opened.why_no_folder)
+            if self._shelf is None:
+                raise OSError(errno.EIO, opened.why_no_folder)
             of = case.proceedings
             recording = recording_of(script, of, self._shelf.track(of.session_id, of.n_samples(script)))
             files = bundle.encode(recording, redact_document(script.scenario.document))
@@ -203,11 +212,25 @@ class Clerk:
 def serve(worker: socket.socket) -> None:
     """Until the worker closes the socket."""
     clerk, frames = Clerk(), Frames(ToClerk)
-    while data := worker.recv(READ_BYTES):
+    worker.settimeout(TOOK_AFTER_S)
+    while True:
+        try:
+            data = worker.recv(READ_BYTES)
+        except TimeoutError:
+            _answer(worker, clerk.owed())
+            continue
+        if not data:
+            return
         for message in frames.push(data):
-            for answer in clerk.take(message):
-                worker.sendall(frame_of(answer))
+            _answer(worker, clerk.take(message))
             clerk.clean_up(message)
+
+
+def _answer(worker: socket.socket, answers: Sequence[FromClerk]) -> None:
+    worker.settimeout(None)  # the worker may stand still for as long as it likes
+    for answer in answers:
+        worker.sendall(frame_of(answer))
+    worker.settimeout(TOOK_AFTER_S)
 
 
 def main(arguments: Sequence[str]) -> int:

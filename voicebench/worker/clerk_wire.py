@@ -54,8 +54,6 @@ class Piece(msgspec.Struct, frozen=True, tag="piece"):
 class HandedIn(msgspec.Struct, frozen=True, tag="case"):
     seq: int
     case: Case
-    lost: str
-    """Why not all of its sound was sent; empty: it was."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

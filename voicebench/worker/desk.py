@@ -11,7 +11,7 @@ from gevent.lock import BoundedSemaphore
 from voicebench.proceedings import recording_of
 from voicebench.recording import Recording
 from voicebench.script import Script
-from voicebench.session import Session
+from voicebench.session import Keeper, Session
 from voicebench.worker.adapters.base import describe
 from voicebench.worker.settling import Case, Settled, settled, unscored, unscored_proceedings
 
@@ -37,6 +37,9 @@ class Desk(Protocol):
     def notes(self) -> list[str]:
         """What people should know of it at the end."""
 
+    def keeper(self, session_id: str) -> Keeper | None:
+        """What takes a live session's sound as it grows; None: it stays with the session."""
+
     def hand_in(self, case: Case, session: Session) -> Answer:
         """Take a session in. After the call its sound need not be held any more; the answer is waited for apart."""
 
@@ -53,6 +56,9 @@ class InlineDesk:
     @property
     def has_room(self) -> bool:
         return True
+
+    def keeper(self, session_id: str) -> Keeper | None:
+        return None
 
     def hand_in(self, case: Case, session: Session) -> Answer:
         return lambda: self._settle(case, session)

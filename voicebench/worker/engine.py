@@ -367,9 +367,12 @@ class Engine:
 
     def _wait_for_turn(self, caller: _Caller, due_s: float) -> bool:
         """Wait until the caller may place his next session; False when there is none for him."""
-        dial_s: float | None = None
+        dial_s = full_since_s = None
         while caller.held and not self.draining and self._has_more(caller):
             now_s = monotonic_s()
+            if full_since_s is not None and self._desk.has_room:
+                self._kept_waiting(now_s - full_since_s)
+                full_since_s = None
             if now_s < due_s:
                 caller.wait(due_s)
             elif not self._gate.is_open(caller.number, caller.placed, self.counts["started"], now_s):
@@ -377,12 +380,14 @@ class Engine:
                 caller.wait(now_s + GATE_LOOK_S)
                 caller.at_gate = False
             elif not self._desk.has_room:
+                full_since_s = now_s if full_since_s is None else full_since_s
                 caller.wait(now_s + GATE_LOOK_S)
-                self._kept_waiting(monotonic_s() - now_s)
             elif dial_s is None:
                 due_s = dial_s = self._when_to_dial_s(now_s)
             else:
                 return self._within_budget()
+        if full_since_s is not None:
+            self._kept_waiting(monotonic_s() - full_since_s)
         return False
 
     def _has_more(self, caller: _Caller) -> bool:
@@ -490,6 +495,7 @@ class Engine:
     def _opened(self, number: int, hold: Hold) -> None:
         self._connecting.pop(number, None)
         self._holds[number] = hold
+        hold.session.keep_with(self._desk.keeper(session_name(self._run_id, number)))
         hold.ending = self._cut
 
     def _info(self, number: int, route: Route) -> SessionInfo:

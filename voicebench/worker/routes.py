@@ -41,9 +41,11 @@ class Held:
 
 
 class Hold(Protocol):
-    """What the engine keeps of a session while it goes on, to end it from outside."""
+    """What the engine keeps of a session while it goes on."""
 
+    session: Session
     ending: Outcome | None
+    """To end it from outside."""
 
 
 class Route(Protocol):

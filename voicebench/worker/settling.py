@@ -53,6 +53,11 @@ def unscored(script: Script, case: Case, why: str) -> Settled:
     return Settled(record_of(script, of), {})
 
 
+def loses_its_recording(made: Settled, keep: Keep, case: Case, why: str) -> Settled:
+    """The same, and that its recording, if it should have been kept, is not."""
+    return msgspec.structs.replace(made, why_not_kept=why) if is_wanted(keep, made.record, case.sent_frames) else made
+
+
 def unscored_proceedings(of: Proceedings, why: str) -> Proceedings:
     """Those of a session that nothing is known of."""
     return Proceedings(

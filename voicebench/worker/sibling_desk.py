@@ -1,57 +1,39 @@
 """Sessions settled by a sibling process (`clerk.py`), so that nothing computes beside the pacer.
 
-The loop never waits for it: a non-blocking socket, written in small parts when it takes something. What was handed over
-is kept until it is answered, and handed to the next process when one dies.
+What was handed over is kept until it is answered, and handed to the next process when one dies; where there can be
+none, to a clerk in this loop. Nothing is given up: whoever has more than fits waits, live sessions with their sound.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import socket
-import sys
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 import gevent
-import gevent.monkey
 from gevent.event import AsyncResult
-from gevent.hub import get_hub
 
 from voicebench.errors import TesterError, VoicebenchError
+from voicebench.events import Samples
 from voicebench.recording import Recording
 from voicebench.scenario.prepared import PreparedScenario
 from voicebench.scenario.shipping import pack
 from voicebench.script import Script
-from voicebench.session import Session
-from voicebench.worker.adapters.base import describe
-from voicebench.worker.clerk_wire import (
-    Answered,
-    Asset,
-    Frames,
-    FromClerk,
-    HandedIn,
-    Open,
-    Piece,
-    Ready,
-    Took,
-    frame_of,
-)
-from voicebench.worker.desk import Answer, InlineDesk
-from voicebench.worker.settling import Case, Settled, settled, unscored
+from voicebench.session import Keeper, Session
+from voicebench.worker.clerk_process import ClerkHere, ClerkProcess, Workplace, is_reaped
+from voicebench.worker.clerk_wire import Answered, Asset, FromClerk, HandedIn, Open, Piece, Ready, frame_of
+from voicebench.worker.desk import Answer
+from voicebench.worker.settling import Case, Keep, Settled, loses_its_recording, unscored
 from voicebench.worker.ticker import give_way
 
 MAX_SETTLING = 200
 """More sessions than this in line, some seconds of work, and no new ones are placed until it is shorter."""
 MAX_WAITING_BYTES = 64 << 20
-"""The same for what they weigh. Sound beyond twice this is given up, and with it its recording, never the record."""
-SEND_BYTES = 64 << 10
-"""At a time: 20 us."""
-BLOCK_SAMPLES = 32 << 10
+"""The same for what they weigh; and who has more sound to hand over waits."""
 BLOCKS_AT_ONCE = 4
 """Of a session's sound, 64 KB each, before live sessions have their turn."""
+FULL_S = 0.01
 DEATHS_OF_A_SESSION = 3
 """A session at which the process died this often is not handed to it again."""
 DEATHS_IN_A_ROW = 10
@@ -59,7 +41,6 @@ DEATHS_IN_A_ROW = 10
 NEVER_READY = 3
 SILENT_S = 60
 """A process that has work and answers nothing for so long, while this one runs, hangs: it is killed."""
-CLERK_DESCRIPTOR = 3
 CLOSE_S, REAP_S = 5.0, 0.01
 
 
@@ -85,7 +66,7 @@ class SiblingDesk:
         prepared: Sequence[PreparedScenario],
         scripts: Sequence[Script],
         *,
-        keep: Literal["all", "failed", "none"],
+        keep: Keep,
         folder: str = "",
         kept_bytes: int = 0,
         why_no_folder: str = "",
@@ -97,29 +78,27 @@ class SiblingDesk:
             folder, kept_bytes: Where, and how much may lie there.
             why_no_folder: Where there is none.
         """
-        self.pid = 0
-        """Of the process; 0: there is none."""
+        self.settling = 0
+        """Sessions that were handed in and are not settled."""
+        self.waiting_bytes = 0
+        """What was handed over and is not answered."""
         self._prepared = prepared
         self._scripts = scripts
-        self._keep = keep
+        self._keep: Keep = keep
         self._folder = folder
         self._kept_bytes = kept_bytes
         self._why_no_folder = why_no_folder
-        self._inline: InlineDesk | None = None
-        """Once there will be no process any more."""
-        self._why_inline = ""
+        self._workplace: Workplace | None = None
+        self._why_here = ""
+        """Why there is no process, and will not be."""
+        self._broken = ""
+        """Why nothing is settled any more."""
         self._line: deque[_Handed] = deque()
-        self._unsent: deque[memoryview] = deque()
         self._going_on: set[str] = set()
         """Sessions of whose sound something was handed over, and which are not settled."""
         self._seq = 0
-        self._settling = 0
-        self._waiting_bytes = 0
-        self._socket: socket.socket | None = None
         self._dead: list[int] = []
         """Killed, and not yet reaped: the loop waits for nobody."""
-        self._watchers: list[Any] = []
-        self._frames = Frames(FromClerk)
         self._ready = False
         self._never_ready = 0
         self._deaths = self._deaths_in_a_row = 0
@@ -130,71 +109,73 @@ class SiblingDesk:
     # --- what the engine asks ----------------------------------------------------------------------------------------
 
     @property
-    def settling(self) -> int:
-        return self._settling + (self._inline.settling if self._inline is not None else 0)
-
-    @property
-    def waiting_bytes(self) -> int:
-        """What was handed over and is not answered."""
-        return self._waiting_bytes
+    def pid(self) -> int:
+        """Of the process; 0: there is none."""
+        return self._workplace.pid if self._workplace is not None else 0
 
     @property
     def has_room(self) -> bool:
-        return self._settling < MAX_SETTLING and self._waiting_bytes < MAX_WAITING_BYTES
+        return self.settling < MAX_SETTLING and self.waiting_bytes < MAX_WAITING_BYTES
 
     @property
     def notes(self) -> list[str]:
         notes = []
         if self._deaths:
-            again = "what it had not done was done again"
-            notes.append(f"the scoring process died {self._deaths} times and was started again; {again}")
+            times = "once" if self._deaths == 1 else f"{self._deaths} times"
+            notes.append(f"the scoring process died {times}; what it had not done was done again")
         if self._n_unscored:
             notes.append(f"{self._n_unscored} sessions could not be scored: the scoring process died at them")
-        if self._why_inline:
-            notes.append(f"sessions were scored beside the live ones: {self._why_inline}")
+        if self._why_here:
+            notes.append(f"sessions were scored beside the live ones, which may have made them late: {self._why_here}")
         return notes
 
+    def keeper(self, session_id: str) -> Keeper | None:
+        return _nobody_keeps if self._keep == "none" else partial(self._take_sound, session_id)
+
     def hand_in(self, case: Case, session: Session) -> Answer:
-        if self._inline is not None:
-            return self._inline.hand_in(case, session)
+        if self._keep != "none" and case.sent_frames:
+            self._take_the_rest(case.proceedings.session_id, session)
+        self._seq += 1
         try:
-            lost = self._hand_over_sound(case, session) if self._keep != "none" and case.sent_frames else ""
-            self._seq += 1
-            frame = frame_of(HandedIn(self._seq, case, lost))
+            frame = frame_of(HandedIn(self._seq, case))
         except VoicebenchError as error:
-            told = unscored(self._scripts[case.index], case, str(error))
-            return lambda: (told, None)
-        if self._inline is not None:  # since we gave way
-            return self._inline.hand_in(case, session)
+            return self._given_up(case, str(error))
+        if self._broken:
+            return self._given_up(case, self._broken)
         handed = _Handed(self._seq, frame, case.proceedings.session_id, case)
-        self._settling += 1
+        self.settling += 1
         self._queue(handed)
         return lambda: _wait_for(handed)
 
-    def _hand_over_sound(self, case: Case, session: Session) -> str:
-        """Send what the agent was heard to say; why not all of it, empty: all."""
-        for number, (start, block) in enumerate(session.agent_blocks(BLOCK_SAMPLES), 1):
+    def _given_up(self, case: Case, why: str) -> Answer:
+        told = loses_its_recording(unscored(self._scripts[case.index], case, why), self._keep, case, why)
+        return lambda: (told, None)
+
+    def _take_the_rest(self, session_id: str, session: Session) -> None:
+        for number, (start, block) in enumerate(session.agent_blocks(), 1):
             if number % BLOCKS_AT_ONCE == 0:
                 give_way()
-            why = self._piece(case.proceedings.session_id, 2 * start, block.astype("<i2", copy=False).tobytes())
-            if why:
-                return why
-        return ""
+            while not self._take_sound(session_id, start, block):
+                gevent.sleep(FULL_S)
 
-    def _piece(self, session_id: str, offset: int, data: bytes) -> str:
-        if self._waiting_bytes > 2 * MAX_WAITING_BYTES:
-            return "the scoring process did not keep up"
-        if self._inline is not None:
-            return self._why_inline
-        self._going_on.add(session_id)
-        self._seq += 1
-        self._queue(_Handed(self._seq, frame_of(Piece(self._seq, session_id, offset, data)), session_id, None))
-        return ""
+    def _take_sound(self, session_id: str, start: int, samples: Samples) -> bool:
+        if self.waiting_bytes > MAX_WAITING_BYTES:
+            return False
+        if samples.any():  # what is not there is silence
+            self._going_on.add(session_id)
+            self._seq += 1
+            data = samples.astype("<i2", copy=False).tobytes()
+            piece = Piece(self._seq, session_id, samples.itemsize * start, data)
+            self._queue(_Handed(self._seq, frame_of(piece), session_id, None))
+        return True
 
     def _queue(self, handed: _Handed) -> None:
+        if self._broken:
+            return
         self._line.append(handed)
-        self._waiting_bytes += len(handed.frame)
-        self._say(handed.frame)
+        self.waiting_bytes += len(handed.frame)
+        if self._workplace is not None:
+            self._workplace.say(handed.frame)
 
     # --- the process -------------------------------------------------------------------------------------------------
 
@@ -204,85 +185,64 @@ class SiblingDesk:
         self._start()
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair()
         try:
-            self.pid = _spawn(theirs.fileno())
-            opening = self._opening()
-        except (OSError, VoicebenchError) as error:
-            ours.close()
-            self._end_process()
-            self._do_without(getattr(error, "strerror", None) or str(error))
+            self._workplace = ClerkProcess(self._hear, self._died)
+        except OSError as error:
+            self._work_here(error.strerror or str(error))
             return
-        finally:
-            theirs.close()
-        ours.setblocking(False)
-        self._socket, self._frames, self._ready, self._silent_s = ours, Frames(FromClerk), False, 0
-        loop = get_hub().loop
-        self._watchers = [loop.io(ours.fileno(), 1), loop.io(ours.fileno(), 2)]
-        self._watchers[0].start(self._guarded, self._read)
-        self._unsent.clear()
-        for frame in (*opening, *(handed.frame for handed in self._line)):
-            self._say(frame)
+        self._ready, self._silent_s = False, 0
+        self._say_all()
 
-    def _opening(self) -> list[bytes]:
+    def _work_here(self, why: str) -> None:
+        self._why_here = f"there was no scoring process ({why})"
+        self._workplace = ClerkHere(self._hear, self._breaks)
+        self._say_all()
+
+    def _say_all(self) -> None:
+        """What every session shares, and whatever has not been answered."""
+        assert self._workplace is not None
         scenarios, assets = pack(self._prepared)
-        going_on = tuple(self._going_on)
         opened = Open(
-            tuple(assets[name] for name in scenarios), self._keep, self._folder, self._kept_bytes,
-            self._why_no_folder, going_on,
-        )  # fmt: skip
-        audio = [frame_of(Asset(name, data)) for name, data in assets.items() if name not in scenarios]
-        return [*audio, frame_of(opened)]
+            tuple(assets[name] for name in scenarios),
+            self._keep,
+            self._folder,
+            self._kept_bytes,
+            self._why_no_folder,
+            tuple(self._going_on),
+        )
+        for name, data in assets.items():
+            if name not in scenarios:
+                self._workplace.say(frame_of(Asset(name, data)))
+        self._workplace.say(frame_of(opened))
+        for handed in self._line:
+            self._workplace.say(handed.frame)
 
-    def _say(self, frame: bytes) -> None:
-        if self._socket is None:
-            return  # it is being started, or never will be: then everything in line is said again, or settled here
-        if not self._unsent:
-            self._watchers[1].start(self._guarded, self._write)
-        self._unsent.append(memoryview(frame))
-
-    def _guarded(self, work: Any) -> None:
-        """In the hub, which would swallow what is raised."""
-        try:
-            work()
-        except (BlockingIOError, InterruptedError):
-            pass
-        except Exception as error:  # noqa: BLE001
-            self._died(describe(error))
-
-    def _write(self) -> None:
-        assert self._socket is not None
-        part = self._unsent[0]
-        n_sent = self._socket.send(part[:SEND_BYTES])
-        if n_sent < len(part):
-            self._unsent[0] = part[n_sent:]
-            return
-        self._unsent.popleft()
-        if not self._unsent:
-            self._watchers[1].stop()
-
-    def _read(self) -> None:
-        assert self._socket is not None
-        data = self._socket.recv(SEND_BYTES)
-        if not data:
-            raise TesterError("it closed its socket")
+    def _hear(self, message: FromClerk) -> None:
+        """
+        Raises:
+            TesterError: It left a session out.
+        """
         self._silent_s = 0
-        for message in self._frames.push(data):
-            if isinstance(message, Ready):
-                self._ready, self._never_ready = True, 0
-            else:
-                self._answered(message)
-
-    def _answered(self, message: Took | Answered) -> None:
+        if isinstance(message, Ready):
+            self._ready, self._never_ready = True, 0
+            return
         self._deaths_in_a_row = 0
         while self._line and self._line[0].seq <= message.seq:
             handed = self._line[0]
-            if handed.answer is not None:
-                if not isinstance(message, Answered) or handed.seq != message.seq:
-                    raise TesterError("it left a session out")
-                self._settle_here(handed, message.settled)
+            if handed.answer is None:
+                self.waiting_bytes -= len(self._line.popleft().frame)
+            elif isinstance(message, Answered) and handed.seq == message.seq:
+                self._settle(handed, message.settled)
             else:
-                self._waiting_bytes -= len(self._line.popleft().frame)
+                raise TesterError("it left a session out")
+
+    def _settle(self, handed: _Handed, made: Settled) -> None:
+        self._line.remove(handed)
+        self.waiting_bytes -= len(handed.frame)
+        self.settling -= 1
+        self._going_on.discard(handed.session_id)
+        assert handed.answer is not None
+        handed.answer.set(made)
 
     def _died(self, why: str) -> None:
         self._end_process()
@@ -290,7 +250,7 @@ class SiblingDesk:
         self._deaths_in_a_row += 1
         self._never_ready += not self._ready
         if self._never_ready >= NEVER_READY or self._deaths_in_a_row >= DEATHS_IN_A_ROW:
-            self._do_without(f"the scoring process died {self._deaths_in_a_row} times in a row ({why})")
+            self._work_here(f"it died {self._deaths_in_a_row} times in a row: {why}")
             return
         if self._ready:
             self._blame()
@@ -299,69 +259,44 @@ class SiblingDesk:
     def _blame(self) -> None:
         """The session it was at: it may be what killed it."""
         handed = next((each for each in self._line if each.case is not None), None)
-        if handed is None or handed.case is None:
+        if handed is None:
             return
         handed.deaths += 1
         if handed.deaths >= DEATHS_OF_A_SESSION:
             self._n_unscored += 1
-            why = f"the scoring process died {handed.deaths} times at it"
-            self._settle_here(handed, unscored(self._scripts[handed.case.index], handed.case, why))
+            self._give_up(handed, f"the scoring process died {handed.deaths} times at it")
 
-    def _settle_here(self, handed: _Handed, made: Settled) -> None:
-        self._line.remove(handed)
-        self._waiting_bytes -= len(handed.frame)
-        self._settling -= 1
-        self._going_on.discard(handed.session_id)
-        assert handed.answer is not None
-        handed.answer.set(made)
+    def _give_up(self, handed: _Handed, why: str) -> None:
+        case = handed.case
+        assert case is not None
+        made = unscored(self._scripts[case.index], case, why)
+        self._settle(handed, loses_its_recording(made, self._keep, case, why))
 
-    def _do_without(self, why: str) -> None:
-        self._why_inline = f"there was no scoring process ({why})"
-        self._inline = InlineDesk(self._scripts)
-        gevent.spawn(self._settle_what_waits)
-
-    def _settle_what_waits(self) -> None:
-        """Their records: the sound that was handed over is lost."""
-        for handed in list(self._line):
-            case = handed.case
-            if case is None:
-                self._line.remove(handed)
-                self._waiting_bytes -= len(handed.frame)
-                continue
-            try:
-                made = settled(self._scripts[case.index], case)
-                lost = self._why_inline if self._keep == "all" and case.sent_frames else ""
-                made = Settled(made.record, made.lateness, None, lost)
-            except Exception as error:  # noqa: BLE001
-                made = unscored(self._scripts[case.index], case, describe(error))
-            self._settle_here(handed, made)
-            gevent.sleep(0.001)
+    def _breaks(self, why: str) -> None:
+        """Not even here can anything be settled: nobody may wait for it."""
+        self._broken = f"the scoring broke down: {why}"
+        for handed in [each for each in self._line if each.case is not None]:
+            self._give_up(handed, self._broken)
+        self._line.clear()
+        self.waiting_bytes = 0
 
     def _watch_silence(self) -> None:
         while True:
             gevent.sleep(1.0)  # counted, not measured: a worker that stood still blames nobody
             self._reap()
-            self._silent_s = self._silent_s + 1 if self._line else 0
-            if self._silent_s > SILENT_S and self._socket is not None:
+            is_waited_for = self.settling or self.waiting_bytes > MAX_WAITING_BYTES
+            self._silent_s = self._silent_s + 1 if is_waited_for else 0
+            if self._silent_s > SILENT_S and self.pid:
                 self._died(f"it answered nothing for {SILENT_S} s")
 
     def _end_process(self) -> None:
-        for watcher in self._watchers:
-            watcher.stop()
-            watcher.close()
-        self._watchers = []
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-        self._unsent.clear()
-        if self.pid:
-            with contextlib.suppress(OSError):
-                os.kill(self.pid, signal.SIGKILL)
-            self._dead.append(self.pid)
-        self.pid = 0
+        if self._workplace is not None:
+            self._workplace.close()
+            self._dead += [self.pid] if self.pid else []
+        self._workplace = None
 
     def _reap(self) -> None:
-        self._dead = [pid for pid in self._dead if not _is_reaped(pid)]
+        self._dead = [pid for pid in self._dead if not is_reaped(pid)]
 
     def close(self) -> None:
         """End the process. Nobody waits for anything any more."""
@@ -375,28 +310,8 @@ class SiblingDesk:
             gevent.sleep(REAP_S)
 
 
-def _spawn(descriptor: int) -> int:
-    """Start the process on its end of the socket pair; its number.
-
-    Not through gevent's `subprocess`, which forks: the pages of hundreds of sessions would have to be copied.
-
-    Raises:
-        OSError: The system starts no more processes.
-    """
-    arguments = [sys.executable, "-m", "voicebench.worker.clerk", str(CLERK_DESCRIPTOR), str(os.getpid())]
-    actions = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-        (os.POSIX_SPAWN_DUP2, descriptor, CLERK_DESCRIPTOR),
-    ]
-    return os.posix_spawn(sys.executable, arguments, os.environ, file_actions=actions, setsid=True)
-
-
-def _is_reaped(pid: int) -> bool:
-    try:
-        return bool(gevent.monkey.get_original("os", "waitpid")(pid, os.WNOHANG)[0])
-    except ChildProcessError:
-        return True  # by gevent
+def _nobody_keeps(start: int, samples: Samples) -> bool:
+    return True
 
 
 def _wait_for(handed: _Handed) -> tuple[Settled, Recording | None]:
