@@ -153,6 +153,11 @@ def test_no_session_reaching_its_first_frame_is_exit_3_with_a_report(folder):
     assert account(report)["reasons"] == {"refused": 2}
 
 
+def told_of(report: dict) -> list[str]:
+    """What happened in the run. What the machine did to it, in the middle of other tests, is not what is tested."""
+    return [event["event"] for event in report["events"] if event["event"] not in ("warning", "blocked")]
+
+
 @pytest.mark.parametrize("signals", [1, 2])
 def test_ctrl_c_drains_twice_cuts_and_the_report_is_written_either_way(folder, signals):
     with mock_server() as url:
@@ -169,7 +174,7 @@ def test_ctrl_c_drains_twice_cuts_and_the_report_is_written_either_way(folder, s
     assert "again to cut" in stderr
     assert (found["cut"] == 0) == (signals == 1)
     told = ["join", "start", "drain", *["cut"] * (signals - 1), "end"]
-    assert [event["event"] for event in report["events"]] == told
+    assert told_of(report) == told
 
 
 def test_sigterm_drains_and_ends_with_143(folder):
@@ -189,7 +194,7 @@ def test_the_end_of_the_run_time_cuts_what_outlasts_the_stop_timeout(folder):
         )
     report = report_of(folder)
     assert account(report)["cut"] == 1, done.stderr
-    assert [event["event"] for event in report["events"]] == ["join", "start", "drain", "cut", "end"]
+    assert told_of(report) == ["join", "start", "drain", "cut", "end"]
     assert [turn["status"] for turn in report["sessions"][0]["turns"]] == ["unfinished", "not_played"]
     assert report["summary"]["missed_responses"] == 0
 

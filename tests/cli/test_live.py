@@ -66,7 +66,7 @@ def test_the_block_keeps_up_and_is_wiped_off(folder):
     for shown in ("running 1 s, 1 more session", "1 live", "judged when their session ends", "p50 ", "frames late p99"):
         assert shown in terminal.raw
     screen = "\n".join(terminal.screen)
-    assert re.match(r"(! untrusted: .*?)?ask: 2 sessions in ", screen, re.DOTALL), screen
+    assert re.match(r"(warning: .*?)*(! untrusted: .*?)?ask: 2 sessions in ", screen, re.DOTALL), screen
     assert "live" not in screen
     assert terminal.raw.count("\x1b[?25l") == terminal.raw.count("\x1b[?25h") == 1, "the cursor is back"
 
