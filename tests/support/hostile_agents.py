@@ -1,4 +1,4 @@
-"""Agents that misbehave, each under a path of its own, in a process of their own: `python -m tests.support.hostile_agents`.
+"""Agents that misbehave, each under a path of its own, in a process of their own: `python -m tests.support.hostile_agents HOST`.
 
 The first line on stdout is the port. The upgrade is answered as it should be, unless the path says otherwise.
 """
@@ -6,45 +6,41 @@ The first line on stdout is the port. The upgrade is answered as it should be, u
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import termios
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gevent
 import gevent.server
-import numpy as np
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
+from tests.support.uneven_talk import (
+    RATE_HZ,
+    SPEAK_AFTER_S,
+    TWO_SENTENCES,
+    drain,
+    halves_carried_over,
+    speech,
+    talking,
+)
+from voicebench.clock import monotonic_s
 from voicebench.protocols.frames import Opcode, client_frame, server_frame
 
-RATE_HZ = 16000
-SPEAK_AFTER_S = 1.0
-"""Later than the user of the tests has ended, so that what is said is the answer."""
 REPLY_MS = 600
 READY = "listening on "
-
-
-def speech(duration_ms: float) -> bytes:
-    """A loud square wave as PCM."""
-    half = RATE_HZ // 400
-    samples = np.where(np.arange(round(duration_ms * RATE_HZ / 1000)) // half % 2, 4000, -4000)
-    return samples.astype("<i2").tobytes()
+FULL_FOR_S = 0.3
+"""Its system took nothing for so long: it is full."""
 
 
 def close_frame(code: int | None) -> bytes:
     return server_frame(b"" if code is None else struct.pack("!H", code), Opcode.CLOSE)
-
-
-def drain(sock: Any) -> None:
-    """Read until the caller is gone."""
-    with contextlib.suppress(OSError):
-        while sock.recv(65536):
-            pass
 
 
 def reset(sock: Any) -> None:
@@ -132,6 +128,23 @@ def never_reading(sock: Any) -> None:
     gevent.sleep(60)
 
 
+def stops_reading(sock: Any) -> None:
+    """Reads for a second and then no more; tells when that was, and when its system had taken all it would for it."""
+    with contextlib.suppress(gevent.Timeout), gevent.Timeout(1.0):
+        drain(sock)
+    stopped_s = full_s = monotonic_s()
+    held = -1
+    while monotonic_s() - full_s < FULL_FOR_S:
+        gevent.sleep(0.01)
+        (now_held,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.FIONREAD, b"\0\0\0\0"))
+        if now_held != held:
+            full_s, held = monotonic_s(), now_held
+    said = {"type": "transcript", "role": "agent", "text": json.dumps([stopped_s, full_s, held])}
+    with contextlib.suppress(OSError):
+        sock.sendall(text(said))
+    gevent.sleep(60)
+
+
 def flooding(block: bytes, *, first: bytes = b"") -> Callable[[Any], None]:
     """Sends the same bytes as fast as it can, for ever."""
 
@@ -153,6 +166,17 @@ AGENTS: dict[str, Callable[[Any], None]] = {
     "good": saying(*packets(20), every_s=0.02),
     "silent": drain,
     "never-reads": never_reading,
+    "stops-reading": stops_reading,
+    "talk-10-ms": talking(10),
+    "talk-20-ms": talking(20),
+    "talk-100-ms": talking(100),
+    "talk-1000-ms": talking(1000),
+    "talk-2-times": talking(20, speed=2),
+    "talk-20-times": talking(20, speed=20),
+    "talk-halves-carried-over": talking(20, cut=halves_carried_over),
+    "talk-silence-sent": talking(20, pattern=TWO_SENTENCES),
+    "talk-silence-left-out": talking(20, pattern=TWO_SENTENCES, silence_sent=False),
+    "talk-silence-streamed": talking(20, pattern=TWO_SENTENCES, streams_silence=True),
     "resets": resetting,
     "close-1000": closing(1000),
     "close-1001": closing(1001),
@@ -224,10 +248,10 @@ def answer(sock: Any, _address: object) -> None:
 
 
 @contextlib.contextmanager
-def hostile_agents() -> Iterator[Any]:
-    """The process, with its `port` as an attribute."""
+def hostile_agents(host: str = "127.0.0.1", through: Sequence[str] = ()) -> Iterator[Any]:
+    """The process, with its `port` as an attribute; `through`: the command that starts it somewhere else."""
     process: Any = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.hostile_agents"], stdout=subprocess.PIPE, text=True
+        [*through, sys.executable, "-m", "tests.support.hostile_agents", host], stdout=subprocess.PIPE, text=True
     )
     try:
         first = process.stdout.readline()
@@ -241,7 +265,7 @@ def hostile_agents() -> Iterator[Any]:
 
 
 if __name__ == "__main__":
-    server = gevent.server.StreamServer(("127.0.0.1", 0), answer)
+    server = gevent.server.StreamServer((sys.argv[1], 0), answer)
     server.start()
     print(f"{READY}{server.server_port}", flush=True)
     server.serve_forever()

@@ -1,0 +1,188 @@
+"""One agent that misbehaves beside several that don't, in one worker: the others stay as punctual as a control group in a
+worker of its own, and whatever the pace and the packets of an agent, its speech is found where it was heard."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+import gevent
+import pytest
+
+from tests.support.control_group import ControlGroup, calm_of, conversation
+from tests.support.hostile_agents import hostile_agents
+from tests.support.placing import Placing, ask, script, worst_ms
+from tests.support.processes import mock_server
+from tests.support.uneven_talk import heard
+from tests.worker.test_pacer import burn
+from voicebench.clock import monotonic_s
+from voicebench.worker.call import BACKLOG_S, Call
+from voicebench.worker.engine import Placed
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
+
+GOOD = ("-o", "endpoint_silence_ms=200", "-o", "response_delay_ms=300", "-o", "response_ms=600")
+N_GOOD = 4
+ATTEMPTS = 3
+"""A pause of the machine may hit one of the two workers and not the other; an agent's doing comes back each time."""
+FRAME_S = 0.02
+TAIL_MS = 3000
+"""Up to the second sentence: an agent that is silent between two has not finished."""
+TALKERS = (
+    "talk-10-ms", "talk-20-ms", "talk-100-ms", "talk-1000-ms", "talk-2-times", "talk-20-times",
+    "talk-halves-carried-over", "talk-silence-sent", "talk-silence-left-out", "talk-silence-streamed",
+)  # fmt: skip
+OTHERS = ("stops-reading", "resets", "garbage", "texts-3000", "pings-100", "fragments")
+
+
+@pytest.fixture(scope="module")
+def good_agent() -> Iterator[str]:
+    with mock_server(*GOOD) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def bad() -> Iterator[str]:
+    with hostile_agents() as process:
+        yield f"ws://127.0.0.1:{process.port}"
+
+
+def beside(url: str, good_agent: str, *meanwhile: tuple[float, object]) -> tuple[Placed, bool, str]:
+    """The session with the agent at `url`, and whether the good ones beside it were as calm as the control group."""
+    control = ControlGroup(good_agent, N_GOOD)
+    with Placing() as placing:
+        odd = placing.way(url, script(ask(response_timeout_ms=2000), tail_ms=TAIL_MS, max_duration_ms=6000))
+        outcome = placing.prepare([odd, *[placing.way(good_agent, conversation())] * N_GOOD])
+        for after_s, act in meanwhile:
+            gevent.spawn_later(after_s, act)
+        control.start()
+        outcome.engine.run()
+    assert not outcome.errors
+    placed, *good = sorted(outcome.placed, key=lambda each: each.number)
+    here, there = calm_of(good), control.calm()
+    return placed, here.as_calm_as(there), f"beside it {here}, control {there}"
+
+
+def undisturbed(url: str, good_agent: str) -> Placed:
+    for attempt in range(ATTEMPTS):
+        placed, calm, found = beside(url, good_agent)
+        if calm:
+            return placed
+        print(f"attempt {attempt + 1}: {found}")
+    pytest.fail(found)
+
+
+def assert_heard_as_sent(placed: Placed) -> None:
+    """Every segment where the agent's log puts it, to a frame and to what came late by our own doing."""
+    (said,) = placed.recording.transcripts
+    truth = heard(said.text, placed.recording.extra["zero_monotonic_s"])
+    found = placed.record.agent_segments
+    slack_s = FRAME_S + max(worst_ms([placed])) / 1000
+    assert len(found) == len(truth), (found, truth)
+    for segment, true in zip(found, truth, strict=True):
+        assert true.start_s[0] - slack_s <= segment.start_s <= true.start_s[1] + slack_s, (segment, true)
+        assert true.end_s[0] - slack_s <= segment.end_s <= true.end_s[1] + slack_s, (segment, true)
+    latency_s = truth[0].start_s[0] - placed.record.turns[0].user_offset_s
+    assert placed.record.turns[0].response_latency_ms / 1000 == pytest.approx(latency_s, abs=slack_s)
+
+
+@pytest.mark.parametrize("name", TALKERS)
+def test_whatever_its_pace_and_packets_an_agent_is_heard_as_it_spoke_and_disturbs_nobody(bad, good_agent, name):
+    placed = undisturbed(f"{bad}/{name}", good_agent)
+    assert placed.record.outcome.state == "finished", placed.record.outcome
+    assert_heard_as_sent(placed)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_an_agent_that_breaks_its_own_session_or_chatters_disturbs_nobody(bad, good_agent, name):
+    undisturbed(f"{bad}/{name}", good_agent)
+
+
+def test_a_session_that_holds_the_loop_is_seen_in_those_beside_it(bad, good_agent, monkeypatch):
+    """What the tests above rest on: were an agent's packets slow to read, they would fail."""
+    look = Call.look
+
+    def slow_look(call: Call, *arguments: float) -> None:
+        look(call, *arguments)
+        if call.session.script.scenario.turns[-1].id == "ask":
+            burn(0.015)
+
+    monkeypatch.setattr(Call, "look", slow_look)
+    assert not any(beside(f"{bad}/talk-20-ms", good_agent)[1] for _ in range(2))
+
+
+def found_within_s(placed: Placed) -> float:
+    """The kernel is asked every tenth frame, and a system takes what it takes in steps; and our own lateness."""
+    return 0.3 + max(worst_ms([placed])) / 1000
+
+
+def test_an_agent_that_stops_reading_is_reported_a_second_after_its_system_is_full(bad):
+    of = script(ask(response_timeout_ms=500), ask("later", after="previous_turn_end", delay_ms=30_000))
+    with Placing() as placing:
+        (placed,) = placing.run([placing.way(f"{bad}/stops-reading", of)]).placed
+    assert placed.record.outcome.reason == "protocol"
+    assert "does not read" in placed.record.outcome.detail
+    (told,) = placed.recording.transcripts
+    stopped_s, full_s, held_bytes = json.loads(told.text)
+    zero_s = placed.recording.extra["zero_monotonic_s"]
+    ended_s = zero_s + placed.record.duration_s
+    print(
+        f"stopped reading, and its system full after {full_s - stopped_s:.2f} s with {held_bytes} bytes; found {ended_s - full_s:.2f} s later"
+    )
+    assert ended_s - full_s == pytest.approx(BACKLOG_S, abs=found_within_s(placed))
+
+
+# ---------------------------------------------------------------- a host that is gone
+
+
+HERE, THERE = "10.213.78.1", "10.213.78.2"
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def far_host() -> Iterator[str]:
+    """A namespace with a cable from here to it."""
+    name, here, there = (f"vb{os.getpid()}{end}" for end in ("f", "h", "t"))
+    if not shutil.which("ip"):
+        pytest.skip("there is no `ip` to make namespaces with")
+    try:
+        ip("netns", "add", name)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no namespaces for this user: {error.stderr.decode().strip()}")
+    try:
+        ip("link", "add", here, "type", "veth", "peer", "name", there)
+        ip("link", "set", there, "netns", name)
+        ip("addr", "add", f"{HERE}/24", "dev", here)
+        ip("link", "set", here, "up")
+        ip("-n", name, "addr", "add", f"{THERE}/24", "dev", there)
+        ip("-n", name, "link", "set", there, "up")
+        ip("-n", name, "link", "set", "lo", "up")
+        yield name
+    finally:
+        with contextlib.suppress(subprocess.CalledProcessError):
+            ip("netns", "delete", name)  # the cable goes with it
+
+
+def test_an_agent_whose_host_is_gone_without_a_word_is_reported_a_second_later(far_host, good_agent):
+    """No FIN, no reset: all there is to see is that nothing is acknowledged any more."""
+    gone_s: list[float] = []
+    command = f"read -r now; exec ip -n {far_host} addr del {THERE}/24 dev vb{os.getpid()}t"
+    plug = subprocess.Popen(["sh", "-c", command], stdin=subprocess.PIPE)  # to start it meanwhile would disturb
+
+    def pull_the_plug() -> None:
+        gone_s.append(monotonic_s())
+        os.write(plug.stdin.fileno(), b"\n")
+
+    with plug, hostile_agents(THERE, through=("ip", "netns", "exec", far_host)) as far:
+        placed, calm, found = beside(f"ws://{THERE}:{far.port}/talk-20-ms", good_agent, (1.5, pull_the_plug))
+    assert placed.record.outcome.reason == "protocol"
+    assert "does not read" in placed.record.outcome.detail
+    ended_s = placed.recording.extra["zero_monotonic_s"] + placed.record.duration_s
+    print(f"found {ended_s - gone_s[0]:.2f} s after the plug was pulled; {found}")
+    assert ended_s - gone_s[0] == pytest.approx(BACKLOG_S, abs=found_within_s(placed))
+    assert calm, found
