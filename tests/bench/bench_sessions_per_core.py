@@ -1,224 +1,176 @@
 """bench_sessions_per_core.py [SESSIONS...]: how many real-time sessions one worker process holds, and at what price.
 
 An agent in C (`c/agent.c`, built here) on core 0 with the master, one worker on core 1; a dozen sessions start and end in a
-second, recordings of failed ones are kept. Beside it the same work done by a client in C: what this machine allows at best.
-Windows of a minute after everybody has joined; what is printed is their median. A number of sessions is held when fewer than
-one turn in a thousand is unreliable, no frame was later than 50 ms and the core was less than 80 % busy.
+second, recordings of failed ones are kept. Side by side with the same conversation held by a client in C (what this machine
+allows at best), by a Locust user with websocket-client, by the single-machine package, over TLS, and by two workers that
+share the core. Windows of a minute after everybody has joined; what is printed is their median.
 
-Measured latencies are set beside the agent's own log: their p99 is to be within 5 ms.
+A number of sessions is held when fewer than one turn in a thousand is unreliable, no frame was later than 50 ms and the core
+was less than 80 % busy. `--search` looks for the largest such number; without it the numbers given are tried. Measured
+latencies are set beside the agent's own log.
+
+    --parts ours --window-s 15 --windows 1 500      a look of two minutes
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
 import os
-import platform
-import re
-import signal
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from statistics import median
-from typing import Any
 
-import numpy as np
+from tests.bench import machine, others
+from tests.bench.agent import AGENT_CPU, build, build_tls
+from tests.bench.machine import verdict
+from tests.bench.ours import CPU_SHARE, Found, Load, hold
 
-from tests.support.processes import VOICEBENCH
-from tests.support.truth import errors_ms, read_truth
-
-SOURCES = Path(__file__).parent / "c"
-FRAME_MS = 20.0
-CHURN_PER_S = 12.0
-TURN_S = 3.86
-"""A second of speech, 0.5 s to the answer, 2 s of answer, 0.05 s of its end being sure, 0.3 s of pause."""
-SETTLE_S = 5.0
-HELD = {"unreliable_share": 0.001, "frame_late_max_ms": 50.0, "cpu": 0.80}
-ERROR_P99_BUDGET_MS = 5.0
+SESSIONS_FLOOR, SESSIONS_GOAL, WSS_FLOOR, WSS_GOAL = 600, 700, 400, 450
+C_SHARE_FLOOR, TIMES_C_BUDGET, TIMES_C_GOAL = 0.60, 2.0, 1.6
+TIMES_LOCUST_FLOOR, TWO_WORKERS_BUDGET = 4.5, 1.15
+ERROR_P99_BUDGET_MS, ERROR_SESSIONS = 5.0, 500
+BRACKET_SHARE = 0.05
+"""A search ends when what is held and what is not lie this close."""
 
 
-def build(folder: Path) -> None:
-    for name in ("agent", "client"):
-        command = ["cc", "-O2", "-o", str(folder / name), str(SOURCES / f"{name}.c"), "-lm"]
-        subprocess.run(command, check=True)
+def search(held: Callable[[int], bool], first: int) -> int:
+    """The largest number that is held, to 5 %: upwards or downwards by quarters, then by halves of what is left."""
+    low, high = 0, 0
+    n = first
+    while not (low and high):
+        if held(n):
+            low, n = n, round(n * 1.25)
+        else:
+            high, n = n, round(n * 0.75)
+        if n < 10:
+            return 0
+    while high - low > BRACKET_SHARE * high:
+        n = (low + high) // 2
+        low, high = (n, high) if held(n) else (low, n)
+    return low
 
 
-@contextlib.contextmanager
-def an_agent(folder: Path) -> Iterator[int]:
-    """The agent in C on core 0; its port. Its truth log is `truth.jsonl`, complete once it has ended."""
-    agent = subprocess.Popen(
-        ["taskset", "-c", "0", str(folder / "agent"), "0", str(folder / "truth.jsonl")],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert agent.stdout is not None
-    try:
-        yield int(agent.stdout.readline().split()[1])
-    finally:
-        agent.send_signal(signal.SIGTERM)
-        print(f"  the agent: {agent.communicate()[0].strip()}")
+class Bench:
+    """The parts, in the order of `PARTS`; figures of one serve the budgets of another."""
+
+    def __init__(self, folder: Path, chosen: argparse.Namespace) -> None:
+        self.folder = folder
+        self.chosen = chosen
+        self.c_ms: float | None = None
+        """CPU of a session-second, as of the client in C."""
+        self.found: dict[int, Found] = {}
+        """By number of sessions: one worker, without TLS."""
+
+    def load(self, sessions: int, *, tls: bool = False, workers: int = 1) -> Load:
+        chosen = self.chosen
+        return Load(sessions, chosen.window_s, chosen.windows, tls=tls, workers=workers, record=chosen.record)
+
+    def hold(self, load: Load) -> Found:
+        """Hold it, and print what came of it."""
+        found = hold(self.folder, load)
+        what = f"{'wss' if load.tls else 'ws'} sessions={load.sessions}"
+        print(f"{what}{f' workers={load.workers}' if load.workers > 1 else ''} {found.line()}", flush=True)
+        if not load.tls and load.workers == 1:
+            self.found[load.sessions] = found
+        return found
+
+    def most(self, sessions: list[int], *, tls: bool = False) -> int:
+        """The largest number held, of these or, in a search that begins with the largest, of all."""
+
+        def held(n: int) -> bool:
+            return self.hold(self.load(n, tls=tls)).held
+
+        if self.chosen.search:
+            return search(held, max(sessions))
+        return max([n for n in sessions if held(n)], default=0)
+
+    def client_in_c(self) -> None:
+        found = others.client_in_c(self.folder, self.load(self.chosen.c_sessions))
+        self.c_ms = found.ms_per_session_s
+        print(f"c_client {found.line()}", flush=True)
+
+    def ours(self) -> None:
+        most = self.most(self.chosen.sessions)
+        print(f"most_sessions={most} {verdict(most, SESSIONS_FLOOR, at_most=False)} goal={SESSIONS_GOAL}")
+        if self.c_ms is not None:
+            c_most = 1000 * CPU_SHARE / self.c_ms
+            share = most / c_most
+            print(f"  share_of_c={share:.2f} of {c_most:.0f} by its CPU {verdict(share, C_SHARE_FLOOR, at_most=False)}")
+            for n, found in self.found.items():
+                times = found.ms_per_session_s / self.c_ms
+                print(
+                    f"  times_c={times:.2f} sessions={n} {verdict(times, TIMES_C_BUDGET, at_most=True)} goal={TIMES_C_GOAL}"
+                )
+        if ERROR_SESSIONS in self.found:
+            error_ms = self.found[ERROR_SESSIONS].error_p99_ms
+            print(
+                f"  error_p99_ms={error_ms:.2f} sessions={ERROR_SESSIONS} {verdict(error_ms, ERROR_P99_BUDGET_MS, at_most=True)}"
+            )
+
+    def wss(self) -> None:
+        if not build_tls(self.folder):
+            print("wss: left out, OpenSSL's headers are missing (apt-get install libssl-dev)")
+            return
+        most = self.most(self.chosen.wss_sessions, tls=True)
+        print(f"most_wss_sessions={most} {verdict(most, WSS_FLOOR, at_most=False)} goal={WSS_GOAL}")
+
+    def two(self) -> None:
+        """Two workers that share the core, against one."""
+        n = self.chosen.two_sessions
+        one = self.found.get(n) or self.hold(self.load(n))
+        ratio = self.hold(self.load(n, workers=2)).ms_per_session_s / one.ms_per_session_s
+        print(f"two_workers_cpu_ratio={ratio:.3f} sessions={n} {verdict(ratio, TWO_WORKERS_BUDGET, at_most=True)}")
+
+    def locust(self) -> None:
+        found = others.locust(self.folder, self.load(self.chosen.locust_sessions))
+        print(f"locust {found.line()}", flush=True)
+        self.times("locust", found, TIMES_LOCUST_FLOOR)
+
+    def peer(self) -> None:
+        found = others.peer(self.folder, self.load(self.chosen.peer_sessions))
+        print(f"peer {found.line()}", flush=True)
+        self.times("peer", found, None)
+
+    def times(self, name: str, other: others.Other, floor: float | None) -> None:
+        """How many times as many sessions the same CPU holds: the cost of each at its own number of sessions."""
+        for n, found in self.found.items():
+            times = other.ms_per_session_s / found.ms_per_session_s
+            budget = "" if floor is None else " " + verdict(times, floor, at_most=False)
+            print(f"  times_{name}={times:.2f} sessions={n}{budget}")
 
 
-def cpu_s(pids: list[int]) -> float:
-    used = 0.0
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            used += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return used
+PARTS = {
+    "c": Bench.client_in_c, "ours": Bench.ours, "wss": Bench.wss, "two": Bench.two, "locust": Bench.locust, "peer": Bench.peer,
+}  # fmt: skip
 
 
-def family(pid: int) -> list[int]:
-    """A process and its children."""
-    found = [pid]
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                found += family(int(child))
-    return found
-
-
-def rss_mb(pids: list[int]) -> float:
-    total = 0
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return total / 1e6
-
-
-def scenario(n_sessions: int) -> str:
-    n_turns = max(2, round(n_sessions / CHURN_PER_S / TURN_S))
-    turns = "\n".join(
-        f"  - {{id: t{n}, audio: {{synth: speech, duration_ms: 1000, seed: {n}}}, start: {{after: agent_speech_end, delay_ms: 300}}}}"
-        for n in range(1, n_turns)
-    )
-    return (
-        "name: many\ntail_ms: 200\ndefaults: {response_timeout_ms: 2500}\nturns:\n"
-        "  - {id: t0, audio: {synth: speech, duration_ms: 1000}, start: {after: session_start, delay_ms: 300}}\n"
-        + turns
-    )
-
-
-def voicebench(folder: Path, n_sessions: int, window_s: float, windows: int, flags: list[str]) -> dict[str, Any]:
-    (folder / "many.yaml").write_text(scenario(n_sessions))
-    out = folder / f"out-{time.monotonic_ns()}"
-    ramp_s = n_sessions / CHURN_PER_S + SETTLE_S
-    with an_agent(folder) as port:
-        master = subprocess.Popen(
-            ["taskset", "-c", "0", *VOICEBENCH, "master", "many.yaml", "--url",
-             f"ws://127.0.0.1:{port}/?session={{session_id}}", "-u", str(n_sessions), "-r", f"{CHURN_PER_S:g}/s",
-             "--warmup", f"{ramp_s:g}s", "-t", f"{ramp_s + window_s * windows:g}s", "--stop-timeout", "1s", "--bind",
-             "127.0.0.1:0", "--headless", "--out", str(out), "-q", *flags],
-            cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert master.stderr is not None
-        address = ""
-        while not address:
-            line = master.stderr.readline()
-            if not line:
-                raise SystemExit("the master did not come up")
-            address = "".join(re.findall(r"listening at (\S+),", line))
-        worker = subprocess.Popen(
-            ["taskset", "-c", "1", *VOICEBENCH, "worker", "--master", address, "-q"],
-            cwd=folder,
-            stderr=subprocess.DEVNULL,
-        )
-        time.sleep(ramp_s + 2.0)
-        used, held_mb = [], []
-        for _ in range(windows):
-            before_s = cpu_s(family(worker.pid))
-            time.sleep(window_s - 1.0)
-            used.append((cpu_s(family(worker.pid)) - before_s) / (window_s - 1.0))
-            held_mb.append(rss_mb(family(worker.pid)))
-        said = master.communicate()[1]
-        worker.wait(timeout=60)
-    if not (out / "report.json").is_file():
-        raise SystemExit(f"no report: {said}")
-    report = json.loads((out / "report.json").read_text())
-    whole = {**report, "sessions": [each for each in report["sessions"] if each["outcome"]["state"] == "finished"]}
-    errors = np.abs(errors_ms(whole, read_truth(folder / "truth.jsonl"), FRAME_MS))
-    summary, late = report["summary"], report["workers"][0]["frame_lateness_ms"]
-    return {
-        "cpu": median(used),
-        "ms_per_session_s": 1000.0 * median(used) / n_sessions,
-        "late_ms": late,
-        "unreliable": summary["unreliable_turns"],
-        "turns": summary["turns"],
-        "accounting": {key: report["accounting"][key] for key in ("started", "finished", "failed", "cut", "lost")},
-        "error_ms": {"p50": float(np.percentile(errors, 50)), "p99": float(np.percentile(errors, 99)), "max": float(errors.max())}
-        if len(errors) else None,
-        "n_errors": len(errors),
-        "rss_mb": held_mb,
-    }  # fmt: skip
-
-
-def show(n_sessions: int, found: dict[str, Any]) -> bool:
-    share = found["unreliable"] / max(1, found["turns"])
-    held = (
-        share < HELD["unreliable_share"]
-        and found["late_ms"]["max"] <= HELD["frame_late_max_ms"]
-        and found["cpu"] < HELD["cpu"]
-        and found["accounting"]["failed"] == 0
-    )
-    error = found["error_ms"] or {"p50": float("nan"), "p99": float("nan"), "max": float("nan")}
-    print(
-        f"sessions={n_sessions} {'held' if held else 'NOT HELD'} cpu={100 * found['cpu']:.1f}% "
-        f"ms_per_session_s={found['ms_per_session_s']:.3f} late_ms p50={found['late_ms']['p50']} p99={found['late_ms']['p99']} "
-        f"max={found['late_ms']['max']} unreliable={found['unreliable']}/{found['turns']} ({100 * share:.2f}%) "
-        f"error_ms p50={error['p50']:.2f} p99={error['p99']:.2f} max={error['max']:.2f} n={found['n_errors']} "
-        f"budget_p99={ERROR_P99_BUDGET_MS:g} {'ok' if error['p99'] <= ERROR_P99_BUDGET_MS else 'OVER'} "
-        f"rss_mb={'/'.join(f'{each:.0f}' for each in found['rss_mb'])} {found['accounting']}",
-        flush=True,
-    )
-    return held
-
-
-def client_in_c(folder: Path, n_sessions: int, window_s: float, windows: int) -> float:
-    """CPU milliseconds a session-second."""
-    with an_agent(folder) as port:
-        done = subprocess.run(
-            ["taskset", "-c", "1", str(folder / "client"), str(port), str(n_sessions), f"{window_s:g}", str(windows),
-             f"{CHURN_PER_S:g}"],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-    lines = [dict(re.findall(r"(\w+)=([\d.]+)", line)) for line in done.stdout.splitlines()]
-    figures = {key: median(float(line[key]) for line in lines) for key in lines[0]}
-    worst = max(float(line["late_max"]) for line in lines)
-    print(
-        f"c_client sessions={n_sessions} cpu={100 * figures['cpu']:.1f}% ms_per_session_s={figures['ms_per_session_s']:.3f} "
-        f"late_ms p50={figures['late_p50']:.2f} p99={figures['late_p99']:.2f} max={worst:.2f}",
-        flush=True,
-    )
-    return figures["ms_per_session_s"]
+def arguments() -> argparse.Namespace:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("sessions", nargs="*", type=int, default=[500, 600])
+    options.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="by default all")
+    options.add_argument("--search", action="store_true", help="the largest number held, for ours and wss")
+    options.add_argument("--window-s", type=float, default=60.0)
+    options.add_argument("--windows", type=int, default=3)
+    options.add_argument("--c-sessions", type=int, default=600)
+    options.add_argument("--wss-sessions", nargs="+", type=int, default=[400])
+    options.add_argument("--two-sessions", type=int, default=500)
+    options.add_argument("--locust-sessions", type=int, default=100)
+    options.add_argument("--peer-sessions", type=int, default=30)
+    options.add_argument("--record", default="failed", choices=("all", "failed", "none"))
+    return options.parse_args()
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("sessions", nargs="*", type=int, default=[100, 300, 500, 600])
-    options.add_argument("--window-s", type=float, default=60.0)
-    options.add_argument("--windows", type=int, default=3)
-    options.add_argument("--c-sessions", type=int, default=600, help="0: without the client in C")
-    options.add_argument("--record", default="failed")
-    chosen = options.parse_args()
-    os.sched_setaffinity(0, {0})
-    print(f"machine: {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    chosen = arguments()
+    os.sched_setaffinity(0, {AGENT_CPU})
+    print(f"machine: {machine.named()}")
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        build(folder)
-        c_ms = client_in_c(folder, chosen.c_sessions, chosen.window_s, chosen.windows) if chosen.c_sessions else None
-        most = 0
-        for n_sessions in chosen.sessions:
-            found = voicebench(folder, n_sessions, chosen.window_s, chosen.windows, ["--record", chosen.record])
-            if show(n_sessions, found):
-                most = max(most, n_sessions)
-            if c_ms:
-                print(f"  times the client in C: {found['ms_per_session_s'] / c_ms:.2f} (budget 2.0)", flush=True)
-        print(f"most_sessions_held={most} budget=600 {'ok' if most >= 600 else 'UNDER'}")
+        build(Path(name))
+        bench = Bench(Path(name), chosen)
+        for part, measure in PARTS.items():
+            if part in chosen.parts:
+                measure(bench)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -2,8 +2,14 @@
 
    agent PORT LOG [ANSWER_MS] [DELAY_MS]: a WebSocket server of raw PCM16 at 16 kHz, for hundreds of sessions on one core.
    It listens on loopback only. LOG gets the lines of mock-server's truth log, so that measured latencies can be held
-   against it; SIGTERM writes what is left of it and prints how late the agent's own packets were. */
+   against it; SIGTERM writes what is left of it and prints how late the agent's own packets were.
+
+   Built with -DTLS and OpenSSL it speaks wss, with the certificate and key in the file that AGENT_PEM names. */
 #include "wire.h"
+
+#ifdef TLS
+#include <openssl/ssl.h>
+#endif
 
 enum { MAX_FDS = 8192, HEAD_BYTES = 4096, ENDED_FRAMES = 10, LATE_BINS = 100000 };
 
@@ -12,6 +18,9 @@ typedef struct {
     double ended_s, due_s;
     char session[80], head[HEAD_BYTES];
     uint8_t rest[4096];
+#ifdef TLS
+    SSL *tls;
+#endif
 } Peer;
 
 static Peer *peers;
@@ -23,6 +32,46 @@ static long late_bins[LATE_BINS];
 static volatile sig_atomic_t over;
 
 static void on_term(int signal) { (void)signal; over = 1; }
+
+#ifdef TLS
+static SSL_CTX *context;
+
+static int listen_for_tls(void) {
+    const char *pem = getenv("AGENT_PEM");
+    context = SSL_CTX_new(TLS_server_method());
+    if (pem == NULL || SSL_CTX_use_certificate_chain_file(context, pem) != 1) return 0;
+    SSL_CTX_set_read_ahead(context, 1); /* a read of the socket for a record, not two */
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+    return SSL_CTX_use_PrivateKey_file(context, pem, SSL_FILETYPE_PEM) == 1;
+}
+
+static void secure(int fd) {
+    peers[fd].tls = SSL_new(context);
+    SSL_set_fd(peers[fd].tls, fd);
+    SSL_set_accept_state(peers[fd].tls);
+}
+
+static void unsecure(int fd) { SSL_free(peers[fd].tls); }
+
+/* As recv and send: reading shakes hands first. */
+static ssize_t receive(int fd, void *into, size_t room) {
+    int n = SSL_read(peers[fd].tls, into, (int)room);
+    if (n > 0) return n;
+    int why = SSL_get_error(peers[fd].tls, n);
+    errno = EAGAIN;
+    return why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE ? -1 : 0;
+}
+
+static ssize_t give(int fd, const void *from, size_t n) { return SSL_write(peers[fd].tls, from, (int)n); }
+static int holds_more(int fd) { return SSL_has_pending(peers[fd].tls); }
+#else
+static int listen_for_tls(void) { return 1; }
+static void secure(int fd) { (void)fd; }
+static void unsecure(int fd) { (void)fd; }
+static ssize_t receive(int fd, void *into, size_t room) { return recv(fd, into, room, 0); }
+static ssize_t give(int fd, const void *from, size_t n) { return send(fd, from, n, MSG_NOSIGNAL); }
+static int holds_more(int fd) { return (void)fd, 0; }
+#endif
 
 static void sha1(const uint8_t *data, size_t n, uint8_t out[20]) {
     uint32_t h[5] = {0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476, 0xC3D2E1F0};
@@ -79,6 +128,7 @@ static void let_go(int fd) {
             break;
         }
     peers[fd].open = 0;
+    unsecure(fd);
     close(fd);
 }
 
@@ -101,7 +151,7 @@ static int upgrade(int fd, Peer *peer) {
     n = snprintf(reply, sizeof reply,
                  "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                  "Sec-WebSocket-Accept: %s\r\n\r\n", accept);
-    if (send(fd, reply, (size_t)n, MSG_NOSIGNAL) != n) return -1;
+    if (give(fd, reply, (size_t)n) != n) return -1;
     int n_left = peer->n_head - (int)(end + 4 - peer->head);
     memcpy(peer->rest, end + 4, (size_t)n_left);
     peer->n_rest = n_left;
@@ -145,7 +195,7 @@ static int take(int fd, Peer *peer, double at_s) {
         if (peer->n_rest - at < body + n) break;
         if ((frame[0] & 0x0F) == 8) {
             static const uint8_t goodbye[] = {0x88, 2, 0x03, 0xE8};
-            (void)!send(fd, goodbye, sizeof goodbye, MSG_NOSIGNAL);
+            (void)!give(fd, goodbye, sizeof goodbye);
             return 0;
         }
         if ((frame[0] & 0x0F) == 2) hear(fd, peer, frame + body, n, frame + body - 4, at_s);
@@ -159,7 +209,7 @@ static int take(int fd, Peer *peer, double at_s) {
 static int read_from(int fd, Peer *peer) {
     uint8_t *into = peer->upgraded ? peer->rest + peer->n_rest : (uint8_t *)peer->head + peer->n_head;
     int room = peer->upgraded ? (int)sizeof peer->rest - peer->n_rest : HEAD_BYTES - 1 - peer->n_head;
-    int n = (int)recv(fd, into, (size_t)room, 0);
+    int n = (int)receive(fd, into, (size_t)room);
     if (n < 0) return errno == EAGAIN;
     if (n == 0) return 0;
     if (peer->upgraded) {
@@ -172,10 +222,20 @@ static int read_from(int fd, Peer *peer) {
     return found < 0 ? 0 : found == 0 ? 1 : take(fd, peer, now_s());
 }
 
+/* As `read_from`, until nothing is left that has been read and not yet decrypted: no socket would tell of that. */
+static int read_all(int fd, Peer *peer) {
+    int goes_on;
+    do {
+        errno = 0;
+        goes_on = read_from(fd, peer);
+    } while (goes_on && errno != EAGAIN && holds_more(fd)); /* half a record is held, too */
+    return goes_on;
+}
+
 static void speak(int fd, Peer *peer) {
     double at_s = now_s();
     while (peer->answering && peer->due_s <= at_s) {
-        if (send(fd, answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer) {
+        if (give(fd, answer, sizeof answer) != (ssize_t)sizeof answer) {
             peer->answering = 0; /* a tester that does not read: its answer is over */
             return;
         }
@@ -198,7 +258,8 @@ static double late_ms(double share) {
 int main(int n_arguments, char **arguments) {
     if (n_arguments < 3) return 2;
     truth = fopen(arguments[2], "w");
-    if (truth == NULL) return 2;
+    if (truth == NULL || !listen_for_tls()) return 2;
+    signal(SIGPIPE, SIG_IGN);
     if (n_arguments > 3) answer_frames = atoi(arguments[3]) / FRAME_MS;
     if (n_arguments > 4) delay_s = atof(arguments[4]) * 1e-3;
     peers = calloc(MAX_FDS, sizeof *peers);
@@ -244,11 +305,12 @@ int main(int n_arguments, char **arguments) {
                     make_quick(accepted);
                     memset(&peers[accepted], 0, sizeof(Peer));
                     peers[accepted].open = 1;
+                    secure(accepted);
                     live[n_live++] = accepted;
                     event.data.fd = accepted;
                     epoll_ctl(epoll_fd, EPOLL_CTL_ADD, accepted, &event);
                 }
-            } else if (peers[fd].open && !read_from(fd, &peers[fd])) {
+            } else if (peers[fd].open && !read_all(fd, &peers[fd])) {
                 let_go(fd);
             }
         }

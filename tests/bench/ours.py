@@ -1,0 +1,190 @@
+"""One run of voicebench as the benchmarks place it: master on core 0, worker or workers on core 1, steady churn."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from tests.bench.agent import AGENT_CPU, WORKER_CPU, Agent, an_agent
+from tests.bench.machine import family, watch_windows
+from tests.support.processes import VOICEBENCH
+from tests.support.truth import errors_ms, read_truth
+
+FRAME_MS = 20.0
+CHURN_PER_S = 12.0
+TURN_S = 3.86
+"""A second of speech, 0.5 s to the answer, 2 s of answer, 0.05 s of its end being sure, 0.3 s of pause."""
+SETTLE_S = 5.0
+UNRELIABLE_SHARE, FRAME_LATE_MAX_MS, CPU_SHARE = 0.001, 50.0, 0.80
+"""A number of sessions is held when it stays below these."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is placed, and how long it is watched."""
+
+    sessions: int
+    window_s: float
+    windows: int
+    tls: bool = False
+    workers: int = 1
+    record: str = "failed"
+
+    @property
+    def ramp_s(self) -> float:
+        """After this everybody has joined."""
+        return self.sessions / CHURN_PER_S + SETTLE_S
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of it."""
+
+    load: Load
+    cpu: float
+    """Share of a core, median of the windows; all workers together."""
+    rss_mb: list[float]
+    late_ms: dict[str, float]
+    unreliable: int
+    turns: int
+    errors_ms: np.ndarray
+    """Measured latencies minus the agent's own log, each without its sign."""
+    accounting: dict[str, int]
+
+    @property
+    def ms_per_session_s(self) -> float:
+        return 1000.0 * self.cpu / self.load.sessions
+
+    @property
+    def unreliable_share(self) -> float:
+        return self.unreliable / max(1, self.turns)
+
+    @property
+    def error_p99_ms(self) -> float:
+        return float(np.percentile(self.errors_ms, 99)) if len(self.errors_ms) else float("inf")
+
+    @property
+    def held(self) -> bool:
+        return (
+            self.unreliable_share < UNRELIABLE_SHARE
+            and self.late_ms["max"] <= FRAME_LATE_MAX_MS
+            and self.cpu < CPU_SHARE
+            and self.accounting["failed"] == 0
+        )
+
+    def line(self) -> str:
+        error = np.percentile(self.errors_ms, [50, 99, 100]) if len(self.errors_ms) else [float("nan")] * 3
+        return (
+            f"cpu={100 * self.cpu:.1f}% ms_per_session_s={self.ms_per_session_s:.3f} late_ms p50={self.late_ms['p50']} "
+            f"p99={self.late_ms['p99']} max={self.late_ms['max']} unreliable={self.unreliable}/{self.turns} "
+            f"({100 * self.unreliable_share:.2f}%) error_ms p50={error[0]:.2f} p99={error[1]:.2f} max={error[2]:.2f} "
+            f"n={len(self.errors_ms)} rss_mb={'/'.join(f'{each:.0f}' for each in self.rss_mb)} {self.accounting} "
+            f"{'held' if self.held else 'NOT HELD'}"
+        )
+
+
+def conversation(load: Load, agent: Agent, folder: Path) -> str:
+    """A scenario whose sessions last so long that `CHURN_PER_S` of them start and end in a second."""
+    n_turns = max(2, round(load.sessions / CHURN_PER_S / TURN_S))
+    turns = "\n".join(
+        f"  - {{id: t{n}, audio: {{synth: speech, duration_ms: 1000, seed: {n}}}, start: {{after: agent_speech_end, delay_ms: 300}}}}"
+        for n in range(1, n_turns)
+    )
+    options = f'url: "{agent.url}"' + (f', ca_file: "{folder / "ca.pem"}"' if agent.tls else "")
+    return (
+        f"name: many\ntail_ms: 200\ndefaults: {{response_timeout_ms: 2500}}\n"
+        f"adapter: {{type: websocket, options: {{{options}}}}}\nturns:\n"
+        "  - {id: t0, audio: {synth: speech, duration_ms: 1000}, start: {after: session_start, delay_ms: 300}}\n"
+        + turns
+    )
+
+
+@contextmanager
+def running(folder: Path, load: Load, agent: Agent, run_s: float) -> Iterator[Run]:
+    """The programs, started; killed in the end if they still are there."""
+    (folder / "many.yaml").write_text(conversation(load, agent, folder))
+    out = folder / f"out-{time.monotonic_ns()}"
+    master = subprocess.Popen(
+        ["taskset", "-c", str(AGENT_CPU), *VOICEBENCH, "master", "many.yaml", "-u", str(load.sessions),
+         "-r", f"{CHURN_PER_S:g}/s", "--warmup", f"{load.ramp_s:g}s", "-t", f"{run_s:g}s", "--stop-timeout", "1s",
+         "-w", str(load.workers), "--record", load.record, "--bind", "127.0.0.1:0", "--headless", "--out", str(out), "-q"],
+        cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    workers: list[subprocess.Popen[bytes]] = []
+    try:
+        address = _address(master)
+        command = ["taskset", "-c", str(WORKER_CPU), *VOICEBENCH, "worker", "--master", address, "-q"]
+        workers += [subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) for _ in range(load.workers)]
+        yield Run(master, workers, out)
+    finally:
+        for process in (*workers, master):
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def _address(master: subprocess.Popen[str]) -> str:
+    assert master.stderr is not None
+    for line in master.stderr:
+        found = re.search(r"listening at (\S+),", line)
+        if found:
+            return found[1]
+    raise SystemExit("the master did not come up")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A master and its workers."""
+
+    master: subprocess.Popen[str]
+    workers: Sequence[subprocess.Popen[bytes]]
+    out: Path
+
+    def pids(self) -> list[int]:
+        """The workers' processes."""
+        return [pid for worker in self.workers for pid in family(worker.pid)]
+
+    def report(self) -> dict[str, Any]:
+        """Once it is over."""
+        said = self.master.communicate(timeout=120)[1]
+        for worker in self.workers:
+            worker.wait(timeout=60)
+        if not (self.out / "report.json").is_file():
+            raise SystemExit(f"no report: {said}")
+        report: dict[str, Any] = json.loads((self.out / "report.json").read_text())
+        return report
+
+
+def hold(folder: Path, load: Load) -> Found:
+    """Place the load and watch it."""
+    with an_agent(folder, tls=load.tls) as agent, running(folder, load, agent, _run_s(load)) as run:
+        time.sleep(load.ramp_s + 2.0)
+        used, held_mb = watch_windows(run.pids, load.window_s - 1.0, load.windows)
+        report = run.report()
+    finished = [each for each in report["sessions"] if each["outcome"]["state"] == "finished"]
+    errors = errors_ms({**report, "sessions": finished}, read_truth(folder / "truth.jsonl"), FRAME_MS)
+    late = [worker["frame_lateness_ms"] for worker in report["workers"]]
+    return Found(
+        load=load,
+        cpu=median(used),
+        rss_mb=held_mb,
+        late_ms={key: max(each[key] for each in late) for key in ("p50", "p99", "max")},
+        unreliable=report["summary"]["unreliable_turns"],
+        turns=report["summary"]["turns"],
+        errors_ms=np.abs(errors),
+        accounting={key: report["accounting"][key] for key in ("started", "finished", "failed", "cut", "lost")},
+    )
+
+
+def _run_s(load: Load) -> float:
+    return load.ramp_s + load.window_s * load.windows
