@@ -96,7 +96,7 @@ class Call:
         self._backlog_bytes = int(BACKLOG_S / self._frame_s) * len(ready.silence)
         self._ancillary_bytes = ANCILLARY_BYTES if ask_for_stamps(live.sock) else 0
         self._arrived_s = 0.0
-        self._recvmsg = live.sock.recvmsg
+        self._recvmsg = live.read or live.sock.recvmsg
         self.send = live.sock.send
         """Of the socket, for a frame of a tick at which nothing else is to be done."""
         self._usual_head, self._usual_bytes = b"", -1
@@ -279,13 +279,13 @@ class Call:
             self._decide()
         if self.session.ended:
             return False
-        self._send(self.live.line.wrap(next(self.frames)))
+        self._send(next(self.frames))
         self.send_ms.append(max(0.0, 1000.0 * (monotonic_s() - due_s)))
         self.drain_gap_ms.append(drain_gap_ms)
         self.tick += 1
         if self.unsent or self.tick % QUEUE_TICKS == 0:
             self.check_backlog()
-        self.plain_until = self._wake if self.live.line.sends_as_is and not self.unsent else 0
+        self.plain_until = self._wake if not self.unsent else 0
         return not self.session.ended
 
     def not_taken(self, frame: bytes, error: OSError | None = None, n_sent: int = 0) -> None:
@@ -303,6 +303,8 @@ class Call:
         self._wake = step.wake
         frames = () if step.clip is None else self._ready.frames[step.clip][step.at :]
         self.frames = chain(frames, repeat(self._ready.silence))
+        if not self.live.line.sends_as_is:
+            self.frames = map(self.live.line.wrap, self.frames)  # each when its turn to be sent has come
 
     def check_backlog(self) -> None:
         """End the session if the agent has not taken the user's audio for too long."""

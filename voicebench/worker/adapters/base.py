@@ -10,11 +10,16 @@ from __future__ import annotations
 import difflib
 import importlib
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from voicebench.errors import AdapterError, AgentError
 from voicebench.events import AgentAudio, AgentClear, AgentClosed, AgentEvent, AgentTranscript, Samples
+from voicebench.worker.stamps import Ancillary
+
+RecvMsg: TypeAlias = Callable[[int, int], tuple[bytes, Ancillary, int, Any]]
+"""`socket.recvmsg`: at most so many bytes, and so many of ancillary data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,8 @@ class LiveSocket:
     line: Line
     early: tuple[AgentEvent, ...] = ()
     """What the agent said with the end of the handshake, before session time 0: stamped 0.0, where it is placed."""
+    read: RecvMsg | None = None
+    """The line's own way to read the socket, if it has one: what it returns must be what `line` is given next."""
 
 
 class Transport(Protocol):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import ssl
 from typing import Any
 
 from voicebench.errors import AdapterError, AgentError
 from voicebench.events import AgentClosed, AgentEvent, Samples
-from voicebench.worker.adapters.base import Line
+from voicebench.worker.adapters.base import Line, RecvMsg
 from voicebench.worker.adapters.connect import Deadline, read_some, send_all
+from voicebench.worker.stamps import Ancillary
 
 RECORD_BYTES = 16384
 """OpenSSL gives one record at a time, and no record holds more."""
@@ -119,6 +121,14 @@ class TlsLine:
         self._outgoing = wire.outgoing
         self._place = place
         self._failure: AgentError | None = None
+        self._masked = None if inner.sends_as_is else inner.wrap
+        # Looked up once: of what a record costs in Python, a fifth.
+        self._take, self._decrypt = wire.incoming.write, wire.tls.read
+        self._encrypt, self._give = wire.tls.write, wire.outgoing.read
+        self._taken: bytes | None = None
+        """What was last read and has been decrypted, as `reading` returned it."""
+        self._found: bytes | ssl.SSLError | None = None
+        """What that was decrypted to, where `reading` could not return it: there is more behind it, or an error."""
 
     @property
     def closed(self) -> bool:
@@ -132,17 +142,49 @@ class TlsLine:
     def sends_as_is(self) -> bool:
         return False
 
+    def reading(self, sock: socket.socket) -> RecvMsg:
+        """`sock.recvmsg`, but a read that is one record comes decrypted, so that what follows costs as much as without
+        TLS. Whatever it returns must be what `audio` or `receive` gets next; other reads of the socket go to `receive`.
+        """
+        recvmsg = sock.recvmsg
+
+        def read(size: int, ancillary_bytes: int) -> tuple[bytes, Ancillary, int, Any]:
+            data, ancillary, flags, address = recvmsg(size, ancillary_bytes)
+            if 0 < len(data) < size and self._failure is None:
+                data = self._opened(data)
+            return data, ancillary, flags, address
+
+        return read
+
+    def _opened(self, data: bytes) -> bytes:
+        """The plain bytes if all of it is one record; otherwise `data` itself, of which the rest is kept."""
+        self._take(data)
+        try:
+            plain = self._decrypt(len(data))  # no record is longer decrypted
+        except ssl.SSLError as error:
+            self._taken, self._found = data, error
+            return data
+        if not plain or self._incoming.pending or self._tls.pending():
+            self._taken, self._found = data, plain
+            return data
+        self._taken, self._found = plain, None
+        return plain
+
     def audio(self, data: bytes) -> Samples | None:
-        return None
+        return self._inner.audio(data) if data is self._taken and self._found is None else None
 
     def head(self, data: bytes) -> bytes:
-        return b""
+        return self._inner.head(data)  # a record begins otherwise than a message, so none passes for one
 
     def receive(self, data: bytes, time_s: float) -> list[AgentEvent]:
         if self.closed:
             return []
-        if data:
-            self._incoming.write(data)
+        if data is self._taken:
+            self._taken = None
+            if self._found is None:
+                return self._inner.receive(data, time_s)
+        elif data:
+            self._take(data)
         else:
             self._incoming.write_eof()
         return self.pending(time_s)
@@ -152,7 +194,7 @@ class TlsLine:
         events: list[AgentEvent] = []
         while not self.closed:
             try:
-                plain = self._tls.read(RECORD_BYTES)
+                plain = self._next()
             except ssl.SSLWantReadError:
                 break
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
@@ -165,11 +207,27 @@ class TlsLine:
                 break
         return events
 
+    def _next(self) -> bytes:
+        found, self._found = self._found, None
+        if found is None:
+            return self._decrypt(RECORD_BYTES)
+        if isinstance(found, bytes):
+            return found
+        raise found
+
     def broken(self, why: str, time_s: float) -> list[AgentEvent]:
         return [] if self.closed else self._inner.broken(why, time_s)
 
     def wrap(self, ready: bytes) -> bytes:
-        return self._encrypted(self._inner.wrap(ready))
+        if self._failure is not None:
+            return self._give()
+        if self._masked is not None:
+            ready = self._masked(ready)
+        try:
+            self._encrypt(ready)
+        except ssl.SSLError:
+            return self._give()  # the connection has ended; the next receive says how
+        return self._give()
 
     def outgoing(self) -> bytes:
         return self._encrypted(self._inner.outgoing())
@@ -180,10 +238,10 @@ class TlsLine:
     def _encrypted(self, plain: bytes) -> bytes:
         if plain and self._failure is None:
             try:
-                self._tls.write(plain)
+                self._encrypt(plain)
             except ssl.SSLError:
-                return self._outgoing.read()  # the connection has ended; the next receive says how
-        return self._outgoing.read() if self._outgoing.pending else b""
+                return self._give()  # the connection has ended; the next receive says how
+        return self._give() if self._outgoing.pending else b""
 
     def _violated(self, error: ssl.SSLError, time_s: float) -> AgentClosed:
         why = f"{self._place} broke TLS: {_explain(error)}"

@@ -70,7 +70,8 @@ class WebSocketTransport:
             line, early = self._upgraded(wire, sock, uri, session)
             if line.failure is not None:
                 raise line.failure
-            return LiveSocket(native(sock), line, early)
+            plain_sock = native(sock)
+            return LiveSocket(plain_sock, line, early, line.reading(plain_sock) if isinstance(line, TlsLine) else None)
         except TimeoutError as error:
             raise self._too_late() from error
         except OSError as error:
