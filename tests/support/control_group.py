@@ -19,6 +19,7 @@ from voicebench.worker.engine import Placed
 
 LATE_MS = 10.0
 """From here on a turn is unreliable."""
+TURNS = 2
 
 
 def conversation() -> Script:

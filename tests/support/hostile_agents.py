@@ -124,25 +124,33 @@ def text(message: Any) -> bytes:
     return server_frame((message if isinstance(message, str) else json.dumps(message)).encode(), Opcode.TEXT)
 
 
-def never_reading(sock: Any) -> None:
-    gevent.sleep(60)
+def vanishing(sock: Any) -> None:
+    """Ends the connection in the middle, orderly as far as TCP goes, without a word of WebSocket."""
+    reader = gevent.spawn(drain, sock)
+    gevent.sleep(0.3)
+    sock.shutdown(socket.SHUT_WR)
+    reader.join()
 
 
-def stops_reading(sock: Any) -> None:
-    """Reads for a second and then no more; tells when that was, and when its system had taken all it would for it."""
-    with contextlib.suppress(gevent.Timeout), gevent.Timeout(1.0):
-        drain(sock)
-    stopped_s = full_s = monotonic_s()
-    held = -1
-    while monotonic_s() - full_s < FULL_FOR_S:
-        gevent.sleep(0.01)
-        (now_held,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.FIONREAD, b"\0\0\0\0"))
-        if now_held != held:
-            full_s, held = monotonic_s(), now_held
-    said = {"type": "transcript", "role": "agent", "text": json.dumps([stopped_s, full_s, held])}
-    with contextlib.suppress(OSError):
-        sock.sendall(text(said))
-    gevent.sleep(60)
+def reading_for(read_s: float) -> Callable[[Any], None]:
+    """Reads so long and then no more; tells when that was, and when its system had taken all it would for it."""
+
+    def behave(sock: Any) -> None:
+        with contextlib.suppress(gevent.Timeout), gevent.Timeout(read_s):
+            drain(sock)
+        stopped_s = full_s = monotonic_s()
+        held = -1
+        while monotonic_s() - full_s < FULL_FOR_S:
+            gevent.sleep(0.01)
+            (now_held,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.FIONREAD, b"\0\0\0\0"))
+            if now_held != held:
+                full_s, held = monotonic_s(), now_held
+        said = {"type": "transcript", "role": "agent", "text": json.dumps([stopped_s, full_s, held])}
+        with contextlib.suppress(OSError):
+            sock.sendall(text(said))
+        gevent.sleep(60)
+
+    return behave
 
 
 def flooding(block: bytes, *, first: bytes = b"") -> Callable[[Any], None]:
@@ -165,8 +173,8 @@ TRANSCRIPT = {"type": "transcript", "role": "user", "final": True}
 AGENTS: dict[str, Callable[[Any], None]] = {
     "good": saying(*packets(20), every_s=0.02),
     "silent": drain,
-    "never-reads": never_reading,
-    "stops-reading": stops_reading,
+    "never-reads": reading_for(0.0),
+    "stops-reading": reading_for(1.0),
     "talk-10-ms": talking(10),
     "talk-20-ms": talking(20),
     "talk-100-ms": talking(100),
@@ -178,6 +186,7 @@ AGENTS: dict[str, Callable[[Any], None]] = {
     "talk-silence-left-out": talking(20, pattern=TWO_SENTENCES, silence_sent=False),
     "talk-silence-streamed": talking(20, pattern=TWO_SENTENCES, streams_silence=True),
     "resets": resetting,
+    "vanishes": vanishing,
     "close-1000": closing(1000),
     "close-1001": closing(1001),
     "close-1013": closing(1013),
