@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -12,29 +13,40 @@ from pathlib import Path
 
 import trustme
 
+from tests.bench.machine import MissingError
+
 SOURCES = Path(__file__).parent / "c"
 AGENT_CPU, WORKER_CPU = 0, 1
 
 
 def build(folder: Path) -> None:
-    """Agent and client, without TLS."""
+    """Agent and client, without TLS. Raises MissingError."""
+    if not shutil.which("taskset"):
+        raise MissingError("there is no `taskset` to pin processes to cores with (apt-get install util-linux)")
+    if (os.cpu_count() or 1) <= WORKER_CPU:
+        raise MissingError(f"agent and worker each want a core of their own: {AGENT_CPU} and {WORKER_CPU}")
     for name in ("agent", "client"):
         _compile(folder / name, SOURCES / f"{name}.c", "-lm")
 
 
-def build_tls(folder: Path) -> bool:
-    """The agent with TLS and its certificate; False where OpenSSL's headers are missing."""
+def build_tls(folder: Path) -> None:
+    """The agent with TLS, and its certificate. Raises MissingError."""
     try:
         _compile(folder / "agent-tls", SOURCES / "agent.c", "-DTLS", "-lm", "-lssl", "-lcrypto")
-    except subprocess.CalledProcessError:
-        return False
+    except subprocess.CalledProcessError as error:
+        if b"openssl/ssl.h" not in error.stderr:
+            raise
+        raise MissingError(
+            "there are no headers of OpenSSL to build an agent that speaks TLS (apt-get install libssl-dev)"
+        ) from error
     ca = trustme.CA()
     ca.cert_pem.write_to_path(folder / "ca.pem")
     ca.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(folder / "agent.pem")
-    return True
 
 
 def _compile(to: Path, source: Path, *flags: str) -> None:
+    if not shutil.which("cc"):
+        raise MissingError("there is no `cc` to build the agent with (apt-get install gcc libc6-dev)")
     subprocess.run(["cc", "-O2", "-o", str(to), str(source), *flags], check=True, capture_output=True)
 
 

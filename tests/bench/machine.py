@@ -1,4 +1,4 @@
-"""What processes use of this machine, read from /proc, and how two figures are set beside each other."""
+"""What processes use of this machine, read from /proc, and how a figure is set beside its budget."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ def named() -> str:
     return f"{model}, {os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
 
 
+class MissingError(Exception):
+    """Something that a benchmark needs and this machine lacks, and how to get it."""
+
+
 def cpu_s(pids: list[int]) -> float:
-    """CPU that these processes have used so far."""
+    """CPU that these processes have used so far, and those of their children that have ended."""
     used = 0.0
     for pid in pids:
         with contextlib.suppress(OSError):
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            used += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            used += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     return used
 
 
@@ -54,6 +58,15 @@ def descriptors(pids: list[int]) -> int:
     for pid in pids:
         with contextlib.suppress(OSError):
             total += len(os.listdir(f"/proc/{pid}/fd"))
+    return total
+
+
+def threads(pids: list[int]) -> int:
+    """How many threads they have."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            total += len(os.listdir(f"/proc/{pid}/task"))
     return total
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.bench.agent import WORKER_CPU, an_agent
-from tests.bench.machine import family, watch_windows
+from tests.bench.machine import MissingError, family, watch_windows
 from tests.bench.ours import CHURN_PER_S, TURN_S, Load
 from tests.support.counterparts import environment
 
@@ -59,11 +59,11 @@ def client_in_c(folder: Path, load: Load) -> Other:
 
 def locust(folder: Path, load: Load) -> Other:
     """A Locust user with websocket-client."""
-    python = environment("locust", *LOCUST)
+    python = _environment("locust", *LOCUST)
     with an_agent(folder) as agent:
         told = {
             "TURN_S": f"{TURN_S:g}",
-            "SESSION_TURNS": str(_turns(load)),
+            "SESSION_TURNS": str(load.turns),
             "WARMUP_S": f"{load.ramp_s:g}",
             "LATENESS": str(folder / "locust.json"),
         }
@@ -80,11 +80,11 @@ def locust(folder: Path, load: Load) -> Other:
 
 def peer(folder: Path, load: Load) -> Other:
     """The single-machine package, whose sessions share an asyncio loop."""
-    python = environment("peer", PEER)
+    python = _environment("peer", PEER)
     with an_agent(folder) as agent:
         process = subprocess.Popen(
             ["taskset", "-c", str(WORKER_CPU), str(python), "-I", str(HERE / "peer_user.py"), "calls",
-             f"ws://127.0.0.1:{agent.port}", str(load.sessions), str(_turns(load)), f"{_run_s(load):g}"],
+             f"ws://127.0.0.1:{agent.port}", str(load.sessions), str(load.turns), f"{_run_s(load):g}"],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         used = _watched(process, load)
@@ -95,7 +95,7 @@ def peer(folder: Path, load: Load) -> Other:
 
 def peer_virtual_ms(folder: Path, scenario: dict[str, object]) -> float:
     """CPU milliseconds it needs for one scripted session with its own mock agent, score included."""
-    python = environment("peer", PEER)
+    python = _environment("peer", PEER)
     (folder / "scenario.json").write_text(json.dumps(scenario))
     done = subprocess.run(
         [str(python), "-I", str(HERE / "peer_user.py"), "virtual", str(folder / "scenario.json")],
@@ -104,12 +104,15 @@ def peer_virtual_ms(folder: Path, scenario: dict[str, object]) -> float:
     return float(json.loads(done.stdout)["cpu_ms"])
 
 
-def _turns(load: Load) -> int:
-    return max(2, round(load.sessions / CHURN_PER_S / TURN_S))
+def _environment(name: str, *requirements: str) -> Path:
+    try:
+        return environment(name, *requirements)
+    except subprocess.CalledProcessError as error:
+        raise MissingError(f"{' and '.join(requirements)} could not be installed: is there a package index?") from error
 
 
 def _run_s(load: Load) -> float:
-    return load.ramp_s + STARTING_S + load.window_s * load.windows + 1.0
+    return load.run_s + STARTING_S + 1.0
 
 
 def _watched(process: subprocess.Popen, load: Load) -> float:  # type: ignore[type-arg]

@@ -25,6 +25,8 @@ CHURN_PER_S = 12.0
 TURN_S = 3.86
 """A second of speech, 0.5 s to the answer, 2 s of answer, 0.05 s of its end being sure, 0.3 s of pause."""
 SETTLE_S = 5.0
+SOON_S = 2.0
+"""From the first address to the first session."""
 UNRELIABLE_SHARE, FRAME_LATE_MAX_MS, CPU_SHARE = 0.001, 50.0, 0.80
 """A number of sessions is held when it stays below these."""
 
@@ -39,11 +41,21 @@ class Load:
     tls: bool = False
     workers: int = 1
     record: str = "failed"
+    join_per_s: float = CHURN_PER_S
 
     @property
     def ramp_s(self) -> float:
         """After this everybody has joined."""
-        return self.sessions / CHURN_PER_S + SETTLE_S
+        return self.sessions / self.join_per_s + SETTLE_S
+
+    @property
+    def run_s(self) -> float:
+        return self.ramp_s + self.window_s * self.windows
+
+    @property
+    def turns(self) -> int:
+        """Of a session that lasts so long that `join_per_s` of them start and end in a second."""
+        return max(2, round(self.sessions / self.join_per_s / TURN_S))
 
 
 @dataclass(frozen=True)
@@ -67,11 +79,11 @@ class Found:
 
     @property
     def unreliable_share(self) -> float:
-        return self.unreliable / max(1, self.turns)
+        return self.unreliable / self.turns
 
     @property
     def error_p99_ms(self) -> float:
-        return float(np.percentile(self.errors_ms, 99)) if len(self.errors_ms) else float("inf")
+        return float(np.percentile(self.errors_ms, 99))
 
     @property
     def held(self) -> bool:
@@ -83,7 +95,7 @@ class Found:
         )
 
     def line(self) -> str:
-        error = np.percentile(self.errors_ms, [50, 99, 100]) if len(self.errors_ms) else [float("nan")] * 3
+        error = np.percentile(self.errors_ms, [50, 99, 100])
         return (
             f"cpu={100 * self.cpu:.1f}% ms_per_session_s={self.ms_per_session_s:.3f} late_ms p50={self.late_ms['p50']} "
             f"p99={self.late_ms['p99']} max={self.late_ms['max']} unreliable={self.unreliable}/{self.turns} "
@@ -93,9 +105,8 @@ class Found:
         )
 
 
-def conversation(load: Load, agent: Agent, folder: Path) -> str:
-    """A scenario whose sessions last so long that `CHURN_PER_S` of them start and end in a second."""
-    n_turns = max(2, round(load.sessions / CHURN_PER_S / TURN_S))
+def conversation(n_turns: int, agent: Agent, folder: Path) -> str:
+    """A scenario of so many turns of `TURN_S`."""
     turns = "\n".join(
         f"  - {{id: t{n}, audio: {{synth: speech, duration_ms: 1000, seed: {n}}}, start: {{after: agent_speech_end, delay_ms: 300}}}}"
         for n in range(1, n_turns)
@@ -109,22 +120,29 @@ def conversation(load: Load, agent: Agent, folder: Path) -> str:
     )
 
 
+def steadily(load: Load) -> list[str]:
+    """The master's options for a load of which the first part only fills the worker."""
+    return [
+        "-u", str(load.sessions), "-r", f"{load.join_per_s:g}/s", "--warmup", f"{load.ramp_s:g}s", "-t", f"{load.run_s:g}s",
+        "--stop-timeout", "1s", "-w", str(load.workers), "--record", load.record,
+    ]  # fmt: skip
+
+
 @contextmanager
-def running(folder: Path, load: Load, agent: Agent, run_s: float) -> Iterator[Run]:
+def running(folder: Path, scenario: str, options: Sequence[str], n_workers: int = 1) -> Iterator[Run]:
     """The programs, started; killed in the end if they still are there."""
-    (folder / "many.yaml").write_text(conversation(load, agent, folder))
+    (folder / "many.yaml").write_text(scenario)
     out = folder / f"out-{time.monotonic_ns()}"
     master = subprocess.Popen(
-        ["taskset", "-c", str(AGENT_CPU), *VOICEBENCH, "master", "many.yaml", "-u", str(load.sessions),
-         "-r", f"{CHURN_PER_S:g}/s", "--warmup", f"{load.ramp_s:g}s", "-t", f"{run_s:g}s", "--stop-timeout", "1s",
-         "-w", str(load.workers), "--record", load.record, "--bind", "127.0.0.1:0", "--headless", "--out", str(out), "-q"],
+        ["taskset", "-c", str(AGENT_CPU), *VOICEBENCH, "master", "many.yaml", *options, "--bind", "127.0.0.1:0", "--headless",
+         "--out", str(out), "-q"],
         cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     workers: list[subprocess.Popen[bytes]] = []
     try:
         address = _address(master)
         command = ["taskset", "-c", str(WORKER_CPU), *VOICEBENCH, "worker", "--master", address, "-q"]
-        workers += [subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) for _ in range(load.workers)]
+        workers += [subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) for _ in range(n_workers)]
         yield Run(master, workers, out)
     finally:
         for process in (*workers, master):
@@ -167,12 +185,16 @@ class Run:
 
 def hold(folder: Path, load: Load) -> Found:
     """Place the load and watch it."""
-    with an_agent(folder, tls=load.tls) as agent, running(folder, load, agent, _run_s(load)) as run:
-        time.sleep(load.ramp_s + 2.0)
+    with (
+        an_agent(folder, tls=load.tls) as agent,
+        running(folder, conversation(load.turns, agent, folder), steadily(load), load.workers) as run,
+    ):
+        time.sleep(load.ramp_s + SOON_S)
         used, held_mb = watch_windows(run.pids, load.window_s - 1.0, load.windows)
         report = run.report()
-    finished = [each for each in report["sessions"] if each["outcome"]["state"] == "finished"]
-    errors = errors_ms({**report, "sessions": finished}, read_truth(folder / "truth.jsonl"), FRAME_MS)
+    errors = errors_ms(*_told_of(report, read_truth(folder / "truth.jsonl")), FRAME_MS)
+    if not (report["summary"]["turns"] and errors):
+        raise SystemExit(f"no turn was measured in {load.window_s * load.windows:g} s: {report['accounting']}")
     late = [worker["frame_lateness_ms"] for worker in report["workers"]]
     return Found(
         load=load,
@@ -186,5 +208,20 @@ def hold(folder: Path, load: Load) -> Found:
     )
 
 
-def _run_s(load: Load) -> float:
-    return load.ramp_s + load.window_s * load.windows
+def _told_of(
+    report: dict[str, Any], truth: dict[str, list[dict[str, Any]]]
+) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+    """The sessions that may be compared with the log: those that finished, and those that the end of the run cut, without
+    the reply that the agent had begun and that was cut with them."""
+    sessions, told = [], {}
+    for session in report["sessions"]:
+        if session["outcome"]["state"] not in ("finished", "cut"):
+            continue
+        events = truth.get(session["session_id"], [])
+        n_answered = sum(turn["response_latency_ms"] is not None for turn in session["turns"])
+        if session["outcome"]["state"] == "cut":
+            replies = [n for n, event in enumerate(events) if event["event"] == "first_audio"]
+            events = events[: replies[n_answered]] if len(replies) == n_answered + 1 else events
+        sessions.append(session)
+        told[session["session_id"]] = events
+    return {**report, "sessions": sessions}, told
