@@ -7,12 +7,12 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := voicebench tests examples
 DEMO_OUT := demo-results
 
-.PHONY: help install web browser check test test-fast test-counterparts demo bench screenshot clean
+.PHONY: help install web browser check test test-fast test-counterparts demo bench soak screenshot clean
 
 help:
 	@echo "make demo    a mock agent, a master, two workers: sixteen calls at once, with a report"
 	@echo "make test    formatting, types, and all tests"
-	@echo "make test-fast | test-counterparts | bench | screenshot | clean"
+	@echo "make test-fast | test-counterparts | bench (40 minutes) | soak (30 minutes) | screenshot | clean"
 
 # Installed again only when the project's own description of itself changes.
 $(VENV)/installed: pyproject.toml voicebench/__init__.py
@@ -58,6 +58,8 @@ test-counterparts: install
 demo: install
 	$(BIN)/python examples/demo.py $(DEMO_OUT)
 
+# Figures with their budgets, each on lines of their own; about forty minutes, on a machine with nothing else to do.
+# Agents and masters run on core 0, workers on core 1.
 bench: install
 	PYTHONPATH=. $(BIN)/python tests/bench/bench_startup.py
 	PYTHONPATH=. $(BIN)/python tests/bench/bench_scoring.py
@@ -65,6 +67,13 @@ bench: install
 	PYTHONPATH=. $(BIN)/python tests/bench/bench_master.py
 	PYTHONPATH=. $(BIN)/python tests/bench/bench_truth.py
 	PYTHONPATH=. $(BIN)/python tests/bench/bench_page.py
+	PYTHONPATH=. $(BIN)/python tests/bench/bench_memory.py
+	PYTHONPATH=. $(BIN)/python tests/bench/bench_sessions_per_core.py
+
+# 300 sessions for half an hour: fails when memory, descriptors, threads or lateness grow. MINUTES=120 for longer.
+MINUTES ?= 30
+soak: install
+	PYTHONPATH=. $(BIN)/python tests/bench/soak.py --minutes $(MINUTES)
 
 # The README's picture, from a real run of two minutes.
 screenshot: install browser

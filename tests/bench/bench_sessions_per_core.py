@@ -74,15 +74,17 @@ class Bench:
             self.found[load.sessions] = found
         return found
 
-    def most(self, sessions: list[int], *, tls: bool = False) -> int:
-        """The largest number held, of these or, in a search that begins with the largest, of all."""
+    def most(self, name: str, floor: int, goal: int, sessions: list[int], *, tls: bool = False) -> int:
+        """The largest number held, of these or, in a search that begins with the largest, of all; printed."""
 
         def held(n: int) -> bool:
             return self.hold(self.load(n, tls=tls)).held
 
-        if self.chosen.search:
-            return search(held, max(sessions))
-        return max([n for n in sessions if held(n)], default=0)
+        most = search(held, max(sessions)) if self.chosen.search else max([n for n in sessions if held(n)], default=0)
+        tried = self.chosen.search or most >= floor or most < max(sessions)
+        told = verdict(most, floor, at_most=False) if tried else f"budget={floor} not tried"
+        print(f"{name}={most} {told} goal={goal}", flush=True)
+        return most
 
     def client_in_c(self) -> None:
         found = others.client_in_c(self.folder, self.load(self.chosen.c_sessions))
@@ -90,8 +92,7 @@ class Bench:
         print(f"c_client {found.line()}", flush=True)
 
     def ours(self) -> None:
-        most = self.most(self.chosen.sessions)
-        print(f"most_sessions={most} {verdict(most, SESSIONS_FLOOR, at_most=False)} goal={SESSIONS_GOAL}")
+        most = self.most("most_sessions", SESSIONS_FLOOR, SESSIONS_GOAL, self.chosen.sessions)
         if self.c_ms is not None:
             c_most = 1000 * CPU_SHARE / self.c_ms
             share = most / c_most
@@ -109,8 +110,7 @@ class Bench:
 
     def wss(self) -> None:
         build_tls(self.folder)
-        most = self.most(self.chosen.wss_sessions, tls=True)
-        print(f"most_wss_sessions={most} {verdict(most, WSS_FLOOR, at_most=False)} goal={WSS_GOAL}")
+        self.most("most_wss_sessions", WSS_FLOOR, WSS_GOAL, self.chosen.wss_sessions, tls=True)
 
     def two(self) -> None:
         """Two workers that share the core, against one."""

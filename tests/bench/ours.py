@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +21,7 @@ from tests.bench.agent import AGENT_CPU, WORKER_CPU, Agent, an_agent
 from tests.bench.machine import family, watch_windows
 from tests.support.processes import VOICEBENCH
 from tests.support.truth import errors_ms, read_truth
+from voicebench.distribution import Distribution
 
 FRAME_MS = 20.0
 CHURN_PER_S = 12.0
@@ -97,8 +100,8 @@ class Found:
     def line(self) -> str:
         error = np.percentile(self.errors_ms, [50, 99, 100])
         return (
-            f"cpu={100 * self.cpu:.1f}% ms_per_session_s={self.ms_per_session_s:.3f} late_ms p50={self.late_ms['p50']} "
-            f"p99={self.late_ms['p99']} max={self.late_ms['max']} unreliable={self.unreliable}/{self.turns} "
+            f"cpu={100 * self.cpu:.1f}% ms_per_session_s={self.ms_per_session_s:.3f} late_ms p50={self.late_ms['p50']:g} "
+            f"p99={self.late_ms['p99']:g} max={self.late_ms['max']:g} unreliable={self.unreliable}/{self.turns} "
             f"({100 * self.unreliable_share:.2f}%) error_ms p50={error[0]:.2f} p99={error[1]:.2f} max={error[2]:.2f} "
             f"n={len(self.errors_ms)} rss_mb={'/'.join(f'{each:.0f}' for each in self.rss_mb)} {self.accounting} "
             f"{'held' if self.held else 'NOT HELD'}"
@@ -145,7 +148,7 @@ def running(folder: Path, scenario: str, options: Sequence[str], n_workers: int 
         workers += [subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) for _ in range(n_workers)]
         yield Run(master, workers, out)
     finally:
-        for process in (*workers, master):
+        for process in [*workers, master]:
             if process.poll() is None:
                 process.kill()
                 process.wait()
@@ -192,36 +195,54 @@ def hold(folder: Path, load: Load) -> Found:
         time.sleep(load.ramp_s + SOON_S)
         used, held_mb = watch_windows(run.pids, load.window_s - 1.0, load.windows)
         report = run.report()
-    errors = errors_ms(*_told_of(report, read_truth(folder / "truth.jsonl")), FRAME_MS)
-    if not (report["summary"]["turns"] and errors):
+    sessions = [each for each in stored_sessions(run.out) if not each["warmup"]]
+    turns = [turn for each in sessions for turn in each["record"]["turns"]]
+    judged = [turn["reliable"] for turn in turns if turn["status"] in ("measured", "missed")]
+    errors, late_ms = errors_ms(*_told_of(sessions, read_truth(folder / "truth.jsonl")), FRAME_MS), late_of(sessions)
+    if not errors or late_ms is None:
         raise SystemExit(f"no turn was measured in {load.window_s * load.windows:g} s: {report['accounting']}")
-    late = [worker["frame_lateness_ms"] for worker in report["workers"]]
     return Found(
         load=load,
         cpu=median(used),
         rss_mb=held_mb,
-        late_ms={key: max(each[key] for each in late) for key in ("p50", "p99", "max")},
-        unreliable=report["summary"]["unreliable_turns"],
-        turns=report["summary"]["turns"],
+        late_ms=late_ms,
+        unreliable=judged.count(False),
+        turns=len(judged),
         errors_ms=np.abs(errors),
         accounting={key: report["accounting"][key] for key in ("started", "finished", "failed", "cut", "lost")},
     )
 
 
+def stored_sessions(out: Path, after_seq: int = -1) -> list[dict[str, Any]]:
+    """Results in the database of a run of one worker or several, in the order in which they came; of a run that is going
+    on, those that came after this one."""
+    with contextlib.closing(sqlite3.connect(f"file:{out / 'run.db'}?mode=ro", uri=True, timeout=30)) as db:
+        rows = db.execute("SELECT result, seq FROM sessions WHERE seq > ? ORDER BY seq", [after_seq]).fetchall()
+    return [{**json.loads(result), "seq": seq} for result, seq in rows]
+
+
+def late_of(sessions: Sequence[dict[str, Any]]) -> dict[str, float] | None:
+    """How late the frames of these sessions went out; None: there are none."""
+    late = Distribution()
+    for each in sessions:
+        late.update(Distribution.from_counts({int(ticks): count for ticks, count in each["lateness"].items()}))
+    return {name: late.percentile(at) for name, at in (("p50", 50), ("p99", 99), ("max", 100))} if late.count else None
+
+
 def _told_of(
-    report: dict[str, Any], truth: dict[str, list[dict[str, Any]]]
+    sessions: Sequence[dict[str, Any]], truth: dict[str, list[dict[str, Any]]]
 ) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
     """The sessions that may be compared with the log: those that finished, and those that the end of the run cut, without
     the reply that the agent had begun and that was cut with them."""
-    sessions, told = [], {}
-    for session in report["sessions"]:
-        if session["outcome"]["state"] not in ("finished", "cut"):
+    records, told = [], {}
+    for record in (each["record"] for each in sessions):
+        if record["outcome"]["state"] not in ("finished", "cut"):
             continue
-        events = truth.get(session["session_id"], [])
-        n_answered = sum(turn["response_latency_ms"] is not None for turn in session["turns"])
-        if session["outcome"]["state"] == "cut":
+        events = truth.get(record["session_id"], [])
+        n_answered = sum(turn["response_latency_ms"] is not None for turn in record["turns"])
+        if record["outcome"]["state"] == "cut":
             replies = [n for n, event in enumerate(events) if event["event"] == "first_audio"]
             events = events[: replies[n_answered]] if len(replies) == n_answered + 1 else events
-        sessions.append(session)
-        told[session["session_id"]] = events
-    return {**report, "sessions": sessions}, told
+        records.append(record)
+        told[record["session_id"]] = events
+    return {"sessions": records}, told
