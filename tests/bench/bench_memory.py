@@ -24,7 +24,7 @@ from pathlib import Path
 from tests.bench import machine
 from tests.bench.agent import AGENT_CPU, an_agent, build
 from tests.bench.machine import MissingError, rss_mb, verdict
-from tests.bench.ours import TURN_S, Run, conversation, running
+from tests.bench.ours import TURN_S, Run, conversation, counted, running
 from tests.support.drift import trend
 
 SESSIONS, LENGTH_S, JOIN_PER_S = 600, 120.0, 30.0
@@ -92,7 +92,7 @@ def measure(folder: Path, sessions: int, length_s: float, join_per_s: float, rec
     with an_agent(folder) as agent, running(folder, conversation(n_turns, agent, folder), options) as run:
         before, looks = watch(run)
         report = run.report()
-    print(f"sessions: {report['accounting']}, {report['summary']['unreliable_turns']} turns unreliable")
+    print(f"sessions: {counted(report)}, {report['summary']['unreliable_turns']} turns unreliable")
     full = [each for each in looks if each.live == sessions]
     if not full:
         raise SystemExit(f"at no moment were all {sessions} sessions live: let them last longer or join faster")

@@ -39,7 +39,7 @@ class Other:
         late = "not known" if self.late_ms is None else " ".join(f"{key}={ms:.2f}" for key, ms in self.late_ms.items())
         return (
             f"sessions={self.sessions} cpu={100 * self.cpu:.1f}% ms_per_session_s={self.ms_per_session_s:.3f} "
-            f"late_ms {late} failures={self.failures}"
+            f"late_ms {late} failures={self.failures}{' NOT VALID' if self.failures else ''}"
         )
 
 
@@ -60,7 +60,7 @@ def client_in_c(folder: Path, load: Load) -> Other:
 def locust(folder: Path, load: Load) -> Other:
     """A Locust user with websocket-client."""
     python = _environment("locust", *LOCUST)
-    with an_agent(folder) as agent:
+    with an_agent(folder) as agent, (folder / "locust.log").open("w") as log:
         told = {
             "TURN_S": f"{TURN_S:g}",
             "SESSION_TURNS": str(load.turns),
@@ -71,9 +71,13 @@ def locust(folder: Path, load: Load) -> Other:
             ["taskset", "-c", str(WORKER_CPU), str(python), "-m", "locust", "-f", str(HERE / "locust_user.py"), "--headless",
              "-u", str(load.sessions), "-r", f"{CHURN_PER_S:g}", "-t", f"{_run_s(load):.0f}s", "-L", "ERROR",
              "--host", f"ws://127.0.0.1:{agent.port}", "--exit-code-on-error", "0"],
-            stdout=subprocess.DEVNULL, env={**os.environ, **told},
+            stdout=log, stderr=log, env={**os.environ, **told},
         )  # fmt: skip
-        used = _watched(process, load)
+        try:
+            used = _watched(process, load)
+        except SystemExit:
+            print((folder / "locust.log").read_text(), flush=True)
+            raise
     late = json.loads((folder / "locust.json").read_text())
     return Other(load.sessions, used, {key: late[key] for key in ("p50", "p99", "max")}, late["failures"])
 

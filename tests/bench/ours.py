@@ -209,8 +209,13 @@ def hold(folder: Path, load: Load) -> Found:
         unreliable=judged.count(False),
         turns=len(judged),
         errors_ms=np.abs(errors),
-        accounting={key: report["accounting"][key] for key in ("started", "finished", "failed", "cut", "lost")},
+        accounting=counted(report),
     )
+
+
+def counted(report: dict[str, Any]) -> dict[str, int]:
+    """What became of the sessions."""
+    return {key: report["accounting"][key] for key in ("started", "finished", "failed", "cut", "lost")}
 
 
 def stored_sessions(out: Path, after_seq: int = -1) -> list[dict[str, Any]]:

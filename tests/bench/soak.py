@@ -24,7 +24,7 @@ from pathlib import Path
 from tests.bench import machine
 from tests.bench.agent import AGENT_CPU, an_agent, build, build_tls
 from tests.bench.machine import MissingError, cpu_s, descriptors, family, rss_mb, threads
-from tests.bench.ours import SOON_S, Load, Run, conversation, late_of, running, steadily, stored_sessions
+from tests.bench.ours import SOON_S, Load, Run, conversation, counted, late_of, running, steadily, stored_sessions
 from tests.support.drift import trend
 
 LINE_S = 10.0
@@ -140,7 +140,7 @@ def soak(folder: Path, load: Load) -> int:
                 return 1
             lines.append(watch.line())
             print(lines[-1], flush=True)
-        accounting = run.report()["accounting"]
+        accounting = counted(run.report())
     print(f"sessions: {accounting}")
     lost = accounting["failed"] + accounting["lost"]
     if lost:
