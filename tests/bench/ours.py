@@ -74,6 +74,8 @@ class Found:
     turns: int
     errors_ms: np.ndarray
     """Measured latencies minus the agent's own log, each without its sign."""
+    vouched_ms: np.ndarray
+    """The same of the turns that are said to be reliable."""
     accounting: dict[str, int]
 
     @property
@@ -103,6 +105,7 @@ class Found:
             f"cpu={100 * self.cpu:.1f}% ms_per_session_s={self.ms_per_session_s:.3f} late_ms p50={self.late_ms['p50']:g} "
             f"p99={self.late_ms['p99']:g} max={self.late_ms['max']:g} unreliable={self.unreliable}/{self.turns} "
             f"({100 * self.unreliable_share:.2f}%) error_ms p50={error[0]:.2f} p99={error[1]:.2f} max={error[2]:.2f} "
+            f"reliable_max={self.vouched_ms.max(initial=0.0):.2f} "
             f"n={len(self.errors_ms)} rss_mb={'/'.join(f'{each:.0f}' for each in self.rss_mb)} {self.accounting} "
             f"{'held' if self.held else 'NOT HELD'}"
         )
@@ -198,7 +201,8 @@ def hold(folder: Path, load: Load) -> Found:
     sessions = [each for each in stored_sessions(run.out) if not each["warmup"]]
     turns = [turn for each in sessions for turn in each["record"]["turns"]]
     judged = [turn["reliable"] for turn in turns if turn["status"] in ("measured", "missed")]
-    errors, late_ms = errors_ms(*_told_of(sessions, read_truth(folder / "truth.jsonl")), FRAME_MS), late_of(sessions)
+    told, late_ms = _told_of(sessions, read_truth(folder / "truth.jsonl")), late_of(sessions)
+    errors = errors_ms(*told, FRAME_MS)
     if not errors or late_ms is None:
         raise SystemExit(f"no turn was measured in {load.window_s * load.windows:g} s: {report['accounting']}")
     return Found(
@@ -209,6 +213,7 @@ def hold(folder: Path, load: Load) -> Found:
         unreliable=judged.count(False),
         turns=len(judged),
         errors_ms=np.abs(errors),
+        vouched_ms=np.abs(errors_ms(*told, FRAME_MS, reliable_only=True)),
         accounting=counted(report),
     )
 
