@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from tests.support.placing import Placing, ask, script
-from voicebench.session import Script
+from voicebench.script import Script
 from voicebench.worker.engine import Placed
 
 LATE_MS = 10.0
