@@ -167,7 +167,7 @@ class LocalRun:
             self._store_batch()
 
     def _keeps(self, placed: Placed) -> bool:
-        wanted = is_wanted(self._settings.keep, placed.record, 1)
+        wanted = is_wanted(self._settings.keep, placed.record, placed.sent_frames)
         return self._settings.directory is not None and wanted
 
     def _write_bundle(self, placed: Placed) -> str | None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.support.made import respond, result, session
+from tests.support.shelved import shelve
 from voicebench.master import recordings
 from voicebench.master.recordings import (
     ASK_AGAIN_S,
@@ -393,7 +394,7 @@ class BadLink(RuleBasedStateMachine):
                 continue
             name = f"run-{self.number:06d}"
             self.made[name] = content(name, sizes)
-            self.spools[epoch].write(name, self.made[name])
+            shelve(self.spools[epoch], name, self.made[name])
             self.pulls.offer(epoch, offered(self.number, self.made[name]))
             self.number += 1
 

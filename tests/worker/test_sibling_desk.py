@@ -275,6 +275,46 @@ def test_a_full_spool_loses_the_recording_and_no_number(tmp_path):
     desk.close()
 
 
+def test_where_there_is_no_folder_the_recording_is_lost_with_the_reason():
+    desk = SiblingDesk([PREPARED], [SCRIPT], keep="all", why_no_folder="No such file or directory")
+    desk.start()
+    with gevent.Timeout(30):
+        settled, _ = desk.hand_in(*case(1))()
+    found = (settled.record.outcome.state, settled.files, settled.why_not_kept)
+    assert found == ("finished", None, "No such file or directory")
+    desk.close()
+
+
+def test_a_disk_that_is_full_loses_the_recording_with_the_reason(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sibling_desk, "ClerkProcess", full)  # so that it works in this one, where the disk can be full
+    monkeypatch.setattr("voicebench.worker.clerk.write_files", full)
+    desk = SiblingDesk([PREPARED], [SCRIPT], keep="all", folder=str(tmp_path), kept_bytes=1 << 30)
+    desk.start()
+    with gevent.Timeout(30):
+        settled, _ = desk.hand_in(*case(1))()
+    assert (settled.files, settled.why_not_kept) == (None, "No space left on device")
+    desk.close()
+
+
+def test_a_session_that_can_not_be_scored_keeps_its_recording(tmp_path, monkeypatch):
+    def broken(*_: object) -> None:
+        raise OSError(11, "no process")
+
+    monkeypatch.setattr(sibling_desk, "ClerkProcess", broken)
+    monkeypatch.setattr("voicebench.worker.clerk.settled", lambda script, case: 1 / 0)
+    desk = SiblingDesk([PREPARED], [SCRIPT], keep="failed", folder=str(tmp_path), kept_bytes=1 << 30)
+    desk.start()
+    with gevent.Timeout(30):
+        settled, _ = desk.hand_in(*case(1))()
+    assert "could not be scored: ZeroDivisionError" in settled.record.outcome.detail
+    assert settled.why_not_kept == ""
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run-000001").iterdir()}["user.wav"]
+    desk.close()
+
+
 @pytest.mark.parametrize("keep", ["all", "failed"])
 def test_a_session_at_which_it_dies_says_that_its_recording_is_lost(desk, monkeypatch, keep):
     monkeypatch.setattr(sibling_desk, "DEATHS_OF_A_SESSION", 1)

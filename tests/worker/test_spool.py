@@ -8,15 +8,16 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.shelved import shelve
 from voicebench.wire.messages import PIECE_BYTES
-from voicebench.worker.spool import Spool
+from voicebench.worker.clerk import Shelf
+from voicebench.worker.spool import Spool, sweep
 
 
 def files(session_id: str, n_bytes: int = 30) -> dict[str, bytes]:
@@ -53,7 +54,7 @@ def left_behind(parent: Path, name: str, *, lock: bool = True) -> Path:
 def test_a_recording_is_read_in_pieces_that_make_the_whole(tmp_path_factory, n_bytes):
     spool = Spool(parent=str(tmp_path_factory.mktemp("spool")))
     content = files("run-000001", n_bytes)
-    sizes = spool.write("run-000001", content)
+    sizes = shelve(spool, "run-000001", content)
     assert sizes == dict.fromkeys(content, n_bytes)
     for name, whole in content.items():
         pieces = [spool.read("run-000001", name, offset) for offset in range(0, n_bytes, PIECE_BYTES)]
@@ -62,7 +63,7 @@ def test_a_recording_is_read_in_pieces_that_make_the_whole(tmp_path_factory, n_b
 
 
 def test_a_piece_can_be_read_again(spool):
-    spool.write("run-000001", files("run-000001"))
+    shelve(spool, "run-000001", files("run-000001"))
     assert spool.read("run-000001", "user.wav", 7) == spool.read("run-000001", "user.wav", 7)
 
 
@@ -77,19 +78,19 @@ def test_a_piece_can_be_read_again(spool):
     ],
 )
 def test_what_is_no_recording_of_this_worker_is_not_read(spool, session_id, file):
-    spool.write("run-000001", files("run-000001"))
+    shelve(spool, "run-000001", files("run-000001"))
     with pytest.raises(KeyError):
         spool.read(session_id, file, 0)
 
 
 def test_nothing_is_read_behind_the_end(spool):
-    spool.write("run-000001", files("run-000001", 30))
+    shelve(spool, "run-000001", files("run-000001", 30))
     with pytest.raises(ValueError, match="30 bytes"):
         spool.read("run-000001", "user.wav", 30)
 
 
 def test_what_was_dropped_is_gone_and_dropping_again_is_nothing(spool, tmp_path):
-    spool.write("run-000001", files("run-000001"))
+    shelve(spool, "run-000001", files("run-000001"))
     spool.drop("run-000001")
     spool.drop("run-000001")
     spool.drop("run-999999")
@@ -101,53 +102,30 @@ def test_what_was_dropped_is_gone_and_dropping_again_is_nothing(spool, tmp_path)
 
 def test_beyond_its_size_nothing_fits_until_something_was_fetched(tmp_path):
     spool = Spool(kept_bytes=200, parent=str(tmp_path))
-    spool.write("run-000001", files("run-000001", 30))
-    spool.write("run-000002", files("run-000002", 30))
-    assert not spool.has_room(files("run-000003", 30))
-    spool.drop("run-000001")
-    assert spool.has_room(files("run-000003", 30))
-    spool.close()
-
-
-def test_sessions_that_end_together_do_not_overfill_it(tmp_path):
-    spool = Spool(kept_bytes=200, parent=str(tmp_path))
-    together = [f"run-{n:06d}" for n in range(5)]
-    assert all(spool.has_room(files(each)) for each in together)  # asked before any of them is written
-    for each in together[:2]:
-        spool.write(each, files(each, 30))
-    for each in together[2:]:
-        with pytest.raises(OSError, match="fill their space"):
-            spool.write(each, files(each, 30))
+    shelf = Shelf(spool.folder, spool.kept_bytes, ())
+    for each in ("run-000001", "run-000002"):
+        spool.enter(each, shelf.keep(each, files(each, 30)))
+    with pytest.raises(OSError, match="fill their space"):
+        shelf.keep("run-000003", files("run-000003", 30))
     assert len(list(tmp_path.rglob("user.wav"))) == 2
+    spool.drop("run-000001")
+    shelf.keep("run-000003", files("run-000003", 30))
     spool.close()
 
 
 def test_exactly_its_size_fits(tmp_path):
     spool = Spool(kept_bytes=90, parent=str(tmp_path))
-    assert spool.has_room(files("run-000001", 30))
-    assert not spool.has_room(files("run-000001", 31))
+    with pytest.raises(OSError, match="fill their space"):
+        shelve(spool, "run-000001", files("run-000001", 31))
+    shelve(spool, "run-000001", files("run-000001", 30))
     spool.close()
 
 
-def test_writing_and_dropping_in_two_threads_loses_no_byte_of_the_count(tmp_path):
-    n = 300
-    spool = Spool(kept_bytes=2 * n * 90, parent=str(tmp_path))
-    before, meanwhile = ([f"{word}-{each:06d}" for each in range(n)] for word in ("a", "b"))
-    for each in before:
-        spool.write(each, files(each))
-    threads = [
-        threading.Thread(target=lambda: [spool.write(each, files(each)) for each in meanwhile]),
-        threading.Thread(target=lambda: [spool.drop(each) for each in before]),
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    room = {"user.wav": b"\0" * (n * 90)}
-    assert spool.waiting == n
-    assert spool.has_room(room)
-    assert not spool.has_room({"user.wav": room["user.wav"] + b"\0"})
-    spool.close()
+def test_what_was_written_and_never_answered_is_written_anew(spool):
+    shelf = Shelf(spool.folder, spool.kept_bytes, ())
+    shelf.keep("run-000001", files("run-000009"))
+    spool.enter("run-000001", shelf.keep("run-000001", files("run-000001")))
+    assert spool.read("run-000001", "user.wav", 0) == files("run-000001")["user.wav"]
 
 
 def test_the_folder_is_private(spool, tmp_path):
@@ -161,7 +139,7 @@ def test_a_disk_that_does_not_take_it_leaves_nothing_and_is_told(spool, tmp_path
 
     monkeypatch.setattr("voicebench.bundle_files.os.rename", full)
     with pytest.raises(OSError, match="No space left"):
-        spool.write("run-000001", files("run-000001"))
+        shelve(spool, "run-000001", files("run-000001"))
     monkeypatch.undo()
     assert list(tmp_path.rglob("*.wav")) == []
     assert spool.waiting == 0
@@ -171,7 +149,7 @@ def test_a_disk_that_does_not_take_it_leaves_nothing_and_is_told(spool, tmp_path
 
 def test_closing_removes_everything(tmp_path):
     spool = Spool(parent=str(tmp_path))
-    spool.write("run-000001", files("run-000001"))
+    shelve(spool, "run-000001", files("run-000001"))
     spool.close()
     assert folders(tmp_path) == []
 
@@ -183,19 +161,21 @@ def test_it_lies_where_temporary_files_do(tmp_path, monkeypatch):
     spool.close()
 
 
-def test_what_a_killed_worker_left_is_removed_by_the_next_that_writes(tmp_path):
+def test_what_a_killed_worker_left_is_swept_away(tmp_path):
     old = left_behind(tmp_path, "old")
     spool = Spool(parent=str(tmp_path))
     assert old.exists()  # not yet: making a spool must not hold up the loop it is made in
-    spool.write("run-000002", files("run-000002"))
+    sweep(str(tmp_path))
     assert not old.exists()
+    assert spool.folder.exists()
     spool.close()
 
 
 def test_what_a_worker_that_lives_has_stays(tmp_path):
     first, second = Spool(parent=str(tmp_path)), Spool(parent=str(tmp_path))
-    first.write("run-000001", files("run-000001"))
-    second.write("run-000002", files("run-000002"))
+    shelve(first, "run-000001", files("run-000001"))
+    shelve(second, "run-000002", files("run-000002"))
+    sweep(str(tmp_path))
     assert first.read("run-000001", "user.wav", 0) == files("run-000001")["user.wav"]
     first.close()
     second.close()
@@ -204,7 +184,7 @@ def test_what_a_worker_that_lives_has_stays(tmp_path):
 def test_a_folder_without_a_lock_may_be_just_being_made_and_stays(tmp_path):
     fresh = left_behind(tmp_path, "fresh", lock=False)
     spool = Spool(parent=str(tmp_path))
-    spool.write("run-000002", files("run-000002"))
+    sweep(str(tmp_path))
     assert fresh.exists()
     spool.close()
 
@@ -216,7 +196,7 @@ def test_a_link_to_somewhere_else_is_not_followed(tmp_path):
     (precious / "work").write_text("mine")
     (tmp_path / "voicebench-spool-link").symlink_to(precious)
     spool = Spool(parent=str(tmp_path))
-    spool.write("run-000002", files("run-000002"))
+    sweep(str(tmp_path))
     assert (precious / "work").read_text() == "mine"
     spool.close()
 
@@ -224,23 +204,28 @@ def test_a_link_to_somewhere_else_is_not_followed(tmp_path):
 @pytest.mark.slow
 def test_a_worker_killed_by_force_leaves_its_folder_to_the_next(tmp_path):
     holds = (
-        "import sys; from voicebench.worker.spool import Spool; spool = Spool(parent=sys.argv[1]); "
-        "spool.write('run-000001', {'user.wav': b'x'}); print('written', flush=True); sys.stdin.read()"
+        "import sys; from tests.support.shelved import shelve; "
+        "from voicebench.worker.spool import Spool; spool = Spool(parent=sys.argv[1]); "
+        "shelve(spool, 'run-000001', {'user.wav': b'x'}); print('written', flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(
-        [sys.executable, "-c", holds, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", holds, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
     )
     with child:
         assert child.stdout is not None
         assert child.stdout.readline() == "written\n"
         (theirs,) = folders(tmp_path)
         spool = Spool(parent=str(tmp_path))
-        spool.write("run-000002", files("run-000002"))
+        sweep(str(tmp_path))
         assert theirs in folders(tmp_path)
         spool.close()
         child.send_signal(signal.SIGKILL)
         child.wait()
     spool = Spool(parent=str(tmp_path))
-    spool.write("run-000003", files("run-000003"))
+    sweep(str(tmp_path))
     assert theirs not in folders(tmp_path)
     spool.close()

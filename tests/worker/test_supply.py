@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import gevent
 import pytest
 
@@ -18,8 +16,9 @@ from voicebench.virtual import run_virtual
 from voicebench.wire.messages import PIECE_BYTES, AssetPiece, Fetched, RunPlan, WantFile
 from voicebench.worker import spool as spool_module
 from voicebench.worker import supply as supply_module
+from voicebench.worker.clerk import Shelf
 from voicebench.worker.engine import Placed
-from voicebench.worker.settling import Settled, went_wrong
+from voicebench.worker.settling import Settled, is_wanted, went_wrong
 from voicebench.worker.spool import FULL
 from voicebench.worker.supply import Supply
 
@@ -41,7 +40,10 @@ def own_folders(tmp_path, monkeypatch):
 
 @pytest.fixture
 def supply():
+    """One that has its plan, and somewhere to keep recordings."""
     made = Supply()
+    made.begin(plan())
+    made.desk([], [])
     yield made
     made.close()
 
@@ -53,9 +55,15 @@ def plan(keep: str = "all", scenarios: tuple[str, ...] = ("0" * 64,)) -> RunPlan
     )  # fmt: skip
 
 
-def placed(recording, *turns, outcome=FINISHED, sent_frames: int = 100, session_id: str = "run-000001") -> Placed:
-    record = session(*turns, outcome=outcome, session_id=session_id)
-    return Placed(0, 0, 0.0, record, replace(recording, session_id=session_id), sent_frames, False, Settled(record, {}))
+def placed(files: dict[str, int] | None, why_not_kept: str = "") -> Placed:
+    settled = Settled(session(respond(500.0), session_id="run-000001"), {}, files, why_not_kept)
+    return Placed(0, 0, 0.0, settled, None, 100, False)
+
+
+def keep(supply: Supply, recording) -> dict[str, int] | None:
+    """What the clerk has written, and what becomes of it."""
+    files = bundle.encode(recording, recording.scenario.document)
+    return supply.keep(placed(Shelf(supply._spool.folder, 1 << 30, ()).keep("run-000001", files)))
 
 
 def pieces(supply: Supply, session_id: str, file: str, offset: int = 0):
@@ -91,16 +99,12 @@ def test_what_is_worth_listening_to(record, wrong):
         ("none", None, FAILED, 100, False),
     ],
 )
-def test_a_session_is_kept_as_the_plan_says(supply, recording, keep, turn_ms, outcome, sent_frames, kept):
-    supply.begin(plan(keep))
-    sizes = supply.keep(placed(recording, respond(turn_ms), outcome=outcome, sent_frames=sent_frames))
-    assert (sizes is not None) is kept
-    assert supply.trouble == ""
+def test_a_session_is_kept_as_the_plan_says(keep, turn_ms, outcome, sent_frames, kept):
+    assert is_wanted(keep, session(respond(turn_ms), outcome=outcome), sent_frames) is kept
 
 
 def test_the_pieces_that_are_asked_for_make_the_bundle_and_what_was_fetched_is_gone(supply, recording):
-    supply.begin(plan())
-    sizes = supply.keep(placed(recording))
+    sizes = keep(supply, recording)
     files = bundle.encode(recording, recording.scenario.document)
     assert sizes == {name: len(content) for name, content in files.items()}
     for name, content in files.items():
@@ -117,18 +121,16 @@ def test_the_pieces_that_are_asked_for_make_the_bundle_and_what_was_fetched_is_g
 
 
 def test_a_piece_of_nothing_is_answered_with_why(supply, recording):
-    supply.begin(plan())
     (piece,) = pieces(supply, "run-000001", "user.wav")
     assert piece.why == "this worker has no such recording"  # nothing was kept at all so far
-    sizes = supply.keep(placed(recording))
+    sizes = keep(supply, recording)
     (piece,) = pieces(supply, "run-000001", "user.wav", sizes["user.wav"])
     assert piece.data == b""
     assert f"{sizes['user.wav']} bytes" in piece.why
 
 
 def test_one_piece_is_sent_at_a_time_and_it_says_that_there_are_more(supply, recording):
-    supply.begin(plan())
-    supply.keep(placed(recording))
+    keep(supply, recording)
     for _ in range(3):
         supply.hear(WantFile(session_id="run-000001", file="user.wav", offset=0), 0.0)
     for _ in range(3):
@@ -137,32 +139,20 @@ def test_one_piece_is_sent_at_a_time_and_it_says_that_there_are_more(supply, rec
     assert supply.due_s(5.0) > 5.0
 
 
-def test_a_full_spool_is_said_and_loses_no_session(supply, recording, monkeypatch):
-    supply.begin(plan())
-    one = sum(map(len, bundle.encode(recording, recording.scenario.document).values()))
-    monkeypatch.setattr(supply_module, "Spool", lambda: spool_module.Spool(kept_bytes=2 * one))
-    kept = [supply.keep(placed(recording, session_id=f"run-{n:06d}")) for n in range(5)]
-    assert [each is not None for each in kept] == [True, True, False, False, False]
+def test_recordings_that_could_not_be_kept_are_counted_and_the_reason_is_told(supply):
+    assert supply.trouble == ""
+    assert supply.keep(placed(None)) is None  # nobody wanted it
+    assert supply.trouble == ""
+    assert [supply.keep(placed(None, FULL)) for _ in range(3)] == [None] * 3
     assert supply.trouble == f"3 recordings could not be kept ({FULL}); the numbers are whole"
-    supply.hear(Fetched(session_id="run-000000"), 0.0)
-    assert supply.keep(placed(recording, session_id="run-000009")) is not None
 
 
-def test_a_disk_that_is_full_is_said_by_its_name(supply, recording, monkeypatch):
-    def full(*_args) -> None:
-        raise OSError(28, "No space left on device")
-
-    supply.begin(plan())
-    monkeypatch.setattr(spool_module, "write_files", full)
-    assert supply.keep(placed(recording)) is None
-    assert supply.trouble == "1 recordings could not be kept (No space left on device); the numbers are whole"
-
-
-def test_nowhere_to_write_is_said(supply, recording, monkeypatch):
-    supply.begin(plan())
+def test_where_nothing_can_be_written_the_desk_is_told_why(monkeypatch):
     monkeypatch.setattr(spool_module.tempfile, "gettempdir", lambda: "/nowhere")
-    assert supply.keep(placed(recording)) is None
-    assert "No such file or directory" in supply.trouble
+    supply = Supply()
+    supply.begin(plan())
+    assert supply.desk([], [])._why_no_folder == "No such file or directory"
+    supply.close()
 
 
 def test_scenarios_that_never_come_are_not_waited_for_for_ever(supply, monkeypatch):

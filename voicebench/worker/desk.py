@@ -76,7 +76,7 @@ class InlineDesk:
                 return made, recording
         except Exception as error:  # noqa: BLE001 - one session's trouble must not take the others down
             why = describe(error)
-            nothing = unscored_proceedings(of, why)
+            nothing = unscored_proceedings(of.session_id, why, clock=of.clock, extra=of.extra)
             return unscored(script, case, why), recording_of(script, nothing, session.agent_track()[:0])
         finally:
             self.settling -= 1

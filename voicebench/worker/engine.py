@@ -68,12 +68,15 @@ class Placed:
     """Which scenario of the mix."""
     started_s: float
     """Seconds since the run's start."""
-    record: SessionRecord
+    settled: Settled
     recording: Recording | None
     """None: another process made what was to be made of it."""
     sent_frames: int
     warmup: bool
-    settled: Settled
+
+    @property
+    def record(self) -> SessionRecord:
+        return self.settled.record
 
 
 class Gate(Protocol):
@@ -435,7 +438,7 @@ class Engine:
         state = settled.record.outcome.state
         self.counts[state] += 1
         warmup = started_s < self.load.warmup_s
-        self._take(Placed(number, index, started_s, settled.record, recording, sent_frames, warmup, settled))
+        self._take(Placed(number, index, started_s, settled, recording, sent_frames, warmup))
         rest_s = pause_s(number, self.load.pause_s, self.load.seed)
         if route.clock == "virtual":
             return monotonic_s() + rest_s
@@ -451,18 +454,12 @@ class Engine:
             self._kept_waiting_longest_s = max(self._kept_waiting_longest_s, wait_s)
 
     def _case(self, index: int, route: Route, info: SessionInfo, held: Held) -> Case:
-        extra = {
-            "number": info.number,
-            "started_at": info.started_at,
-            "zero_monotonic_s": round(held.zero_s, 6),
-        }
+        zero = {"zero_monotonic_s": round(held.zero_s, 6)}
+        extra = {"number": info.number, "started_at": info.started_at, **zero}
         try:
             of = held.session.proceedings(info.session_id, clock=route.clock, lateness=held.lateness, extra=extra)
         except Exception as error:  # noqa: BLE001 - as in `_hold`
-            nothing = _never_opened(route, Outcome("failed", "generator")).session
-            of = unscored_proceedings(
-                nothing.proceedings(info.session_id, clock=route.clock, extra=extra), describe(error)
-            )
+            of = unscored_proceedings(info.session_id, describe(error), clock=route.clock, extra=extra)
         return Case(index, held.session.ticks, of)
 
     def _hold(self, number: int, route: Route, info: SessionInfo) -> Held:

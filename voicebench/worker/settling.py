@@ -4,7 +4,7 @@ sibling process makes it in the same way as the worker itself.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -49,8 +49,8 @@ def settled(script: Script, case: Case) -> Settled:
 
 def unscored(script: Script, case: Case, why: str) -> Settled:
     """What is told of a session that can't be scored: the load generator's failure, with its reason."""
-    of = unscored_proceedings(case.proceedings, why)
-    return Settled(record_of(script, of), {})
+    of = case.proceedings
+    return Settled(record_of(script, unscored_proceedings(of.session_id, why, clock=of.clock, extra=of.extra)), {})
 
 
 def loses_its_recording(made: Settled, keep: Keep, case: Case, why: str) -> Settled:
@@ -58,11 +58,13 @@ def loses_its_recording(made: Settled, keep: Keep, case: Case, why: str) -> Sett
     return msgspec.structs.replace(made, why_not_kept=why) if is_wanted(keep, made.record, case.sent_frames) else made
 
 
-def unscored_proceedings(of: Proceedings, why: str) -> Proceedings:
+def unscored_proceedings(
+    session_id: str, why: str, *, clock: Literal["virtual", "real"], extra: dict[str, Any]
+) -> Proceedings:
     """Those of a session that nothing is known of."""
     return Proceedings(
-        session_id=of.session_id,
-        clock=of.clock,
+        session_id=session_id,
+        clock=clock,
         outcome=Outcome("failed", "generator", f"the session could not be scored: {why}"),
         ticks=0,
         at_max=False,
@@ -74,7 +76,7 @@ def unscored_proceedings(of: Proceedings, why: str) -> Proceedings:
         clears_s=b"",
         transcripts=(),
         late_ms=None,
-        extra=of.extra,
+        extra=extra,
     )
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from voicebench.bundle_files import write_files
 from voicebench.wire.messages import PIECE_BYTES
 
 KEPT_BYTES = 2 << 30
@@ -22,8 +19,8 @@ _LOCK = ".lock"
 
 
 class Spool:
-    """Written in one thread, or by the sibling process; read and dropped in another. Each session is written once,
-    before anybody asks for it."""
+    """A folder that the clerk writes to (`clerk.Shelf`). A session is entered in one thread, once it is written whole,
+    and read and dropped in another."""
 
     def __init__(self, *, kept_bytes: int = KEPT_BYTES, parent: str | None = None) -> None:
         """
@@ -31,42 +28,16 @@ class Spool:
             OSError: There is no room for temporary files.
         """
         self.kept_bytes = kept_bytes
-        self._written_bytes = 0
-        self._dropped_bytes = 0
-        self._swept = False
         self._sessions: dict[str, dict[str, int]] = {}
-        self._parent = parent or tempfile.gettempdir()
-        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent))
+        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent or tempfile.gettempdir()))
         # Locked before it has its name: a sweep that came in between would take the folder for a dead worker's.
         unnamed = self.folder / f"{_LOCK}-"
         self._lock: IO[str] = open(unnamed, "w")  # noqa: SIM115 - held as long as the folder is ours
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         os.rename(unnamed, self.folder / _LOCK)
 
-    def has_room(self, files: Mapping[str, bytes]) -> bool:
-        """Whether a recording fits beside those that wait."""
-        used_bytes = self._written_bytes - self._dropped_bytes  # a thread each: `+=` of two threads on one loses some
-        return used_bytes + sum(map(len, files.values())) <= self.kept_bytes
-
-    def write(self, session_id: str, files: Mapping[str, bytes]) -> dict[str, int]:
-        """Keep a recording; returns the sizes of its files.
-
-        Raises:
-            OSError: The disk does not take it, or there is no room for it any more; nothing is left of it.
-        """
-        if not self._swept:
-            self._swept = True
-            sweep(self._parent)  # here, since here is no loop with sessions in it that would have to wait
-        if not self.has_room(files):  # sessions that end together are all told that there is, while they wait to write
-            raise OSError(errno.ENOSPC, FULL)
-        write_files(self.folder / session_id, files)
-        sizes = {name: len(content) for name, content in files.items()}
-        self.enter(session_id, sizes)
-        return sizes
-
     def enter(self, session_id: str, sizes: dict[str, int]) -> None:
-        """A recording is in its place: written here, or by the sibling process."""
-        self._written_bytes += sum(sizes.values())
+        """A recording is in its place."""
         self._sessions[session_id] = sizes
 
     def read(self, session_id: str, file: str, offset: int) -> bytes:
@@ -86,10 +57,8 @@ class Spool:
 
     def drop(self, session_id: str) -> None:
         """It has been fetched."""
-        sizes = self._sessions.pop(session_id, None)
-        if sizes is not None:
+        if self._sessions.pop(session_id, None) is not None:
             shutil.rmtree(self.folder / session_id, ignore_errors=True)
-            self._dropped_bytes += sum(sizes.values())
 
     @property
     def waiting(self) -> int:

@@ -11,14 +11,10 @@ from collections.abc import Sequence
 from typing import cast
 
 import gevent
-from gevent.hub import get_hub
-from gevent.lock import BoundedSemaphore
 
-from voicebench import bundle
 from voicebench.clock import monotonic_s
 from voicebench.errors import WireError
 from voicebench.scenario.prepared import PreparedScenario
-from voicebench.scenario.secrets import redact_document
 from voicebench.scenario.shipping import unpack
 from voicebench.script import Script
 from voicebench.wire.messages import (
@@ -35,9 +31,8 @@ from voicebench.worker.adapters.base import describe
 from voicebench.worker.asset_cache import AssetCache, cache_folder
 from voicebench.worker.engine import Placed
 from voicebench.worker.fetching import Fetching
-from voicebench.worker.settling import is_wanted
 from voicebench.worker.sibling_desk import SiblingDesk
-from voicebench.worker.spool import FULL, Spool
+from voicebench.worker.spool import Spool
 
 LOOK_S = 0.02
 NOTHING_COMES_S = 30.0
@@ -53,7 +48,6 @@ class Supply:
         self._cache = AssetCache(None)
         self._progress_s = 0.0
         self._spool: Spool | None = None
-        self._disk = BoundedSemaphore(1)
         self._answers: deque[WantFile] = deque()
         self._n_not_kept = 0
         self._why_not_kept = ""
@@ -99,40 +93,15 @@ class Supply:
         )
 
     def keep(self, placed: Placed) -> dict[FileName, int] | None:
-        """Keep a session's recording if the plan wants it; what files it has, None: it was not kept."""
-        assert self._plan is not None
-        if placed.recording is None:
-            return self._kept_elsewhere(placed)
-        if not is_wanted(self._plan.keep, placed.record, placed.sent_frames):
-            return None
-        try:
-            files = bundle.encode(placed.recording, redact_document(placed.recording.scenario.document))
-            if self._spool is None:
-                self._spool = Spool()
-            if not self._spool.has_room(files):
-                self._not_kept(FULL)
-                return None
-            # Off the loop: a disk may take its time. One at a time: threads that want the interpreter stall the pacer.
-            with self._disk:
-                sizes = get_hub().threadpool.apply(_try_to_write, (self._spool, placed.record.session_id, files))
-            if isinstance(sizes, OSError):
-                raise sizes
-        except Exception as error:  # noqa: BLE001 - a recording is lost, which is no reason to lose the session
-            self._not_kept(getattr(error, "strerror", None) or describe(error))
-            return None
-        return cast(dict[FileName, int], sizes)
-
-    def _kept_elsewhere(self, placed: Placed) -> dict[FileName, int] | None:
+        """Enter a session's recording, if there is one; what files it has, None: it was not kept."""
         settled = placed.settled
         if settled.why_not_kept:
-            self._not_kept(settled.why_not_kept)
-        if settled.files is not None and self._spool is not None:
+            self._n_not_kept += 1
+            self._why_not_kept = settled.why_not_kept
+        if settled.files is not None:
+            assert self._spool is not None  # else there would have been no folder to write them to
             self._spool.enter(placed.record.session_id, settled.files)
         return cast("dict[FileName, int] | None", settled.files)
-
-    def _not_kept(self, why: str) -> None:
-        self._n_not_kept += 1
-        self._why_not_kept = why
 
     @property
     def note(self) -> str:
@@ -213,11 +182,3 @@ def result_of(placed: Placed, files: dict[FileName, int] | None) -> SessionResul
         record=placed.record,
         files=files,
     )
-
-
-def _try_to_write(spool: Spool, session_id: str, files: dict[str, bytes]) -> dict[str, int] | OSError:
-    """In a thread of the hub's, which would print what it raises."""
-    try:
-        return spool.write(session_id, files)
-    except OSError as error:
-        return error
