@@ -3,6 +3,7 @@
 The mock agent's own log of connections is the judge of what was placed.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -132,6 +133,40 @@ def test_two_workers_place_every_session_once_and_come_to_what_one_process_compu
         assert report["summary"][key] == virtual["summary"][key], key
 
     bundles = [f"out/{session['bundle']}" for session in report["sessions"]]
+    again = json.loads(voicebench("score", *bundles, "--json", cwd=folder).stdout)
+    assert again["summary"] == report["summary"]
+    assert "scoring process" not in json.dumps(report["run"]["notes"])
+
+
+def clerk_of(worker: subprocess.Popen[str]) -> int:
+    """The process that a worker has its sessions scored by, once there is one."""
+    until_s = time.monotonic() + 20
+    while time.monotonic() < until_s:
+        for task in Path(f"/proc/{worker.pid}/task").iterdir():
+            for pid in (task / "children").read_text().split():
+                with contextlib.suppress(OSError):
+                    if b"voicebench.worker.clerk" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        return int(pid)
+        time.sleep(0.02)
+    raise AssertionError("the worker has no scoring process")
+
+
+def test_a_killed_scoring_process_costs_no_session_and_no_recording(folder):
+    with cluster(folder) as run:
+        master = run.master("-u", "6", "-n", "24", "-w", "1", "--record", "all")
+        worker = run.worker("a")
+        wait_until_started(folder / "out", 8)  # the first have ended, others are in the middle
+        os.kill(clerk_of(worker), signal.SIGKILL)
+        assert_went_well(master)
+        assert ended(worker)[0] == 0
+    report = run.report()
+    assert run.seen_by_the_agent() == Counter(range(24))
+    assert report["accounting"]["finished"] == 24
+    assert any(
+        "the scoring process died once; what it had not done was done again" in n for n in report["run"]["notes"]
+    )
+    bundles = [f"out/{session['bundle']}" for session in report["sessions"]]
+    assert len(bundles) == 24
     again = json.loads(voicebench("score", *bundles, "--json", cwd=folder).stdout)
     assert again["summary"] == report["summary"]
 

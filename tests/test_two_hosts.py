@@ -2,13 +2,13 @@
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.namespaces import ip, make_namespace
 from tests.support.processes import VOICEBENCH, went_well
 
 pytestmark = pytest.mark.slow
@@ -23,20 +23,11 @@ adapter: {type: websocket, options: {url: "ws://10.213.77.2:8765"}}
 """
 
 
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
-
-
 @pytest.fixture
 def hosts() -> Iterator[tuple[str, str]]:
     """Two namespaces with a cable between them."""
     here, there = (f"vb{os.getpid()}{side}" for side in "ab")
-    if not shutil.which("ip"):
-        pytest.skip("there is no `ip` to make namespaces with")
-    try:
-        ip("netns", "add", here)
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"no namespaces for this user: {error.stderr.decode().strip()}")
+    make_namespace(here)
     try:
         ip("netns", "add", there)
         ip("link", "add", f"{here}c", "type", "veth", "peer", "name", f"{there}c")

@@ -4,7 +4,6 @@ worker of its own, and whatever the pace and the packets of an agent, its speech
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import pytest
 
 from tests.support.control_group import TURNS, Calm, ControlGroup, calm_of, conversation
 from tests.support.hostile_agents import hostile_agents
+from tests.support.namespaces import ip, make_namespace
 from tests.support.placing import RATE_HZ, Placing, ask, script, worst_ms
 from tests.support.processes import mock_server
 from tests.support.uneven_talk import heard
@@ -176,20 +176,11 @@ def test_an_agent_that_does_not_read_is_reported_a_second_after_its_system_is_fu
 HERE, THERE = "10.213.78.1", "10.213.78.2"
 
 
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
-
-
 @pytest.fixture
 def far_host() -> Iterator[str]:
     """A namespace with a cable from here to it."""
     name, here, there = (f"vb{os.getpid()}{end}" for end in ("f", "h", "t"))
-    if not shutil.which("ip"):
-        pytest.skip("there is no `ip` to make namespaces with")
-    try:
-        ip("netns", "add", name)
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"no namespaces for this user: {error.stderr.decode().strip()}")
+    make_namespace(name)
     try:
         ip("link", "add", here, "type", "veth", "peer", "name", there)
         ip("link", "set", there, "netns", name)
